@@ -22,9 +22,9 @@ use towline_link::{LiveFilter, RangeSet};
 use crate::worker::{Job, Shown, Sinks, What, Worker, Written, lock};
 use crate::{Entry, Kind, Sink, SinkStatus, Stream};
 
-/// Cap: records of one sender that wait for logs.
+/// Cap: records of one sender that wait for logs; a larger delivery goes alone.
 pub const MAX_HELD: usize = 16_384;
-/// Cap: bytes of memory that those take; one delivery may come on top.
+/// Cap: bytes of memory that those take; a larger delivery goes alone.
 pub const MAX_HELD_BYTES: usize = 32 << 20;
 /// Cap: KiB of memory of what waits for logs, all senders together.
 const LOG_ROOM: usize = 128 << 10;
@@ -312,9 +312,8 @@ impl Session {
         let count = entries.len();
         let bytes = memory(&entries);
         let shore = Arc::clone(&self.shore);
-        let is_full = self.held + count > MAX_HELD
-            || self.held > 0 && self.held_bytes + bytes > MAX_HELD_BYTES
-            || self.is_on_hold;
+        let is_too_much = self.held + count > MAX_HELD || self.held_bytes + bytes > MAX_HELD_BYTES;
+        let is_full = self.held > 0 && is_too_much || self.is_on_hold;
         // Room for all, or for none.
         let places: Option<Vec<_>> = match is_full {
             true => None,

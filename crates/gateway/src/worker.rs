@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
 use towline::link::crash_point;
 
 use crate::{Backoff, Entry, Kind, Sink, Status, Stream};
@@ -35,8 +36,11 @@ pub(crate) struct Job {
     pub(crate) what: What,
 }
 
+/// What a log has of a stream.
+type Answer = oneshot::Sender<Vec<Range<u64>>>;
+
 pub(crate) enum What {
-    Open(oneshot::Sender<Vec<Range<u64>>>),
+    Open(Answer),
     Write(Arc<Vec<Entry>>, Arc<Written>),
 }
 
@@ -70,13 +74,37 @@ impl Worker {
     /// Writes to a log what it is given, however often it fails.
     pub(crate) async fn keep(mut self, mut jobs: mpsc::Receiver<Job>) {
         let mut waiting = Vec::new();
-        while jobs.recv_many(&mut waiting, WRITTEN_AT_ONCE).await > 0 {
+        // Those that failed: one stream that cannot be opened is in nobody's way.
+        let mut unopened: Vec<(Arc<Stream>, Answer)> = Vec::new();
+        let mut backoff = Backoff::default();
+        let mut again = Instant::now();
+        loop {
+            let taken = tokio::select! {
+                taken = jobs.recv_many(&mut waiting, WRITTEN_AT_ONCE) => taken,
+                () = sleep_until(again), if !unopened.is_empty() => {
+                    for (stream, answer) in std::mem::take(&mut unopened) {
+                        unopened.extend(self.open(stream, answer).await);
+                    }
+                    match unopened.is_empty() {
+                        true => backoff.reset(),
+                        false => again = Instant::now() + backoff.next_wait(),
+                    }
+                    continue;
+                }
+            };
+            if taken == 0 {
+                return;
+            }
             let mut jobs = waiting.drain(..).peekable();
             while let Some(job) = jobs.next() {
                 match job.what {
                     What::Open(answer) => {
-                        let has = self.open(&job.stream).await;
-                        let _ = answer.send(has);
+                        if let Some(failed) = self.open(job.stream, answer).await {
+                            if unopened.is_empty() {
+                                again = Instant::now() + backoff.next_wait();
+                            }
+                            unopened.push(failed);
+                        }
                     }
                     What::Write(entries, written) => {
                         let mut bytes = written.bytes;
@@ -110,17 +138,21 @@ impl Worker {
         }
     }
 
-    async fn open(&mut self, stream: &Stream) -> Vec<Range<u64>> {
-        let mut backoff = Backoff::default();
-        loop {
-            match self.sink.open(stream).await {
-                Ok(has) => {
-                    self.tell(|status| status.trouble = None);
-                    return has.iter().collect();
-                }
-                Err(error) => self.trouble(&error.to_string()),
+    /// Says what a log has of a stream, if somebody still waits for it; what is to be tried again.
+    async fn open(&mut self, stream: Arc<Stream>, answer: Answer) -> Option<(Arc<Stream>, Answer)> {
+        if answer.is_closed() {
+            return None;
+        }
+        match self.sink.open(&stream).await {
+            Ok(has) => {
+                self.tell(|status| status.trouble = None);
+                let _ = answer.send(has.iter().collect());
+                None
             }
-            tokio::time::sleep(backoff.next_wait()).await;
+            Err(error) => {
+                self.trouble(&error.to_string());
+                Some((stream, answer))
+            }
         }
     }
 
@@ -188,4 +220,83 @@ impl Worker {
 /// What happens under the lock cannot fail, so a poisoned one is as good.
 pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::Semaphore;
+    use tokio::time::timeout;
+    use towline_link::codec::Record;
+
+    use super::*;
+    use crate::LinesOptions;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn a_stream_that_cannot_be_opened_is_in_nobody_s_way_and_tried_again() {
+        let name = format!("towline-worker-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&folder);
+        let path = folder.join("log.jsonl");
+        let sinks = Sinks::default();
+        let sink = Sink::file(path.clone(), LinesOptions::default());
+        lock(&sinks).push(SinkStatus {
+            kind: sink.kind(),
+            status: sink.status(),
+            records: 0,
+            refused: 0,
+            trouble: None,
+        });
+        let worker = Worker {
+            sink,
+            at: 0,
+            sinks: Arc::clone(&sinks),
+        };
+        let (to, jobs) = mpsc::channel(8);
+        tokio::spawn(worker.keep(jobs));
+        let stream = Arc::new(Stream {
+            name: "boat".to_owned(),
+            id: 1,
+        });
+        let ask = async || {
+            let (answer, answered) = oneshot::channel();
+            let job = Job {
+                stream: Arc::clone(&stream),
+                what: What::Open(answer),
+            };
+            to.send(job).await.unwrap();
+            answered
+        };
+        let mut first = ask().await;
+        // Who asks and goes leaves nothing behind.
+        drop(ask().await);
+        while lock(&sinks)[0].trouble.is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        std::fs::create_dir_all(&folder).unwrap();
+        let room = Arc::new(Semaphore::new(1));
+        let (done, mut written) = mpsc::unbounded_channel();
+        let record = Record::parse(b"{}").unwrap();
+        let entries = Arc::new(vec![Entry { seq: 0, record }]);
+        let writing = Arc::new(Written {
+            seqs: Vec::new(),
+            count: 1,
+            bytes: 0,
+            missing: AtomicUsize::new(1),
+            done,
+            _room: room.try_acquire_owned().unwrap(),
+        });
+        let job = Job {
+            stream: Arc::clone(&stream),
+            what: What::Write(entries, writing),
+        };
+        to.send(job).await.unwrap();
+        timeout(PATIENCE, written.recv()).await.unwrap().unwrap();
+        assert!(first.try_recv().is_err(), "it waits for its turn");
+        assert_eq!(timeout(PATIENCE, first).await.unwrap().unwrap(), []);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

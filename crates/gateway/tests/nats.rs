@@ -257,6 +257,31 @@ async fn what_no_repetition_mends_is_permanent_and_says_what_to_do() {
     assert!(!error.is_permanent(), "{error}");
 }
 
+#[tokio::test]
+async fn what_was_not_written_down_is_not_taken_for_known() {
+    let Some(server) = Server::new("a state that cannot be written", &[]) else {
+        return;
+    };
+    let context = server.up().await;
+    let boat = stream("boat", 1);
+    let mut sink = server.sink();
+    write(&mut sink, &boat, &entries(0..3)).await;
+    let state = server.scratch.path().join("state");
+    let aside = server.scratch.path().join("aside");
+    std::fs::rename(&state, &aside).unwrap();
+    std::fs::write(&state, b"no folder").unwrap();
+    for _ in 0..2 {
+        let error = sink.write(&boat, &entries(3..5)).await.unwrap_err();
+        assert!(!error.is_permanent(), "{error}");
+    }
+    std::fs::remove_file(&state).unwrap();
+    std::fs::rename(&aside, &state).unwrap();
+    sink.write(&boat, &entries(3..5)).await.unwrap();
+    let known = server.sink().open(&boat).await.unwrap();
+    assert_eq!(known, (0..5).collect::<Ranges>());
+    assert_eq!(messages(&context).await.len(), 5);
+}
+
 /// What a server knows users by: a claim that another key signed.
 fn token(issuer: &KeyPair, subject: &KeyPair, nats: &serde_json::Value) -> String {
     let claims = serde_json::json!({

@@ -20,6 +20,9 @@ pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 pub const SHORT_CID: usize = 4;
 /// Cap: bytes of a batch on a stream of its own, or in a frame.
 pub const MAX_MESSAGE: usize = 8 << 20;
+/// Cap: bytes of batches that are on streams at once, where there are several: less than a receiver gives credit for that
+/// reads one after the other, so that the first never waits for credit that the others took.
+pub const MAX_STREAMED: usize = 1 << 20;
 /// The first pause after a failed attempt to connect.
 pub const RETRY: Duration = Duration::from_millis(500);
 /// The longest of these pauses; each is twice the one before.
@@ -69,9 +72,25 @@ impl Fill {
     }
 }
 
+/// Whether a batch of so many bytes may have its stream now, beside those that have theirs: what is beyond the window only
+/// waits, and what is new waits behind it.
+#[must_use]
+pub fn may_stream(len: usize, streamed: usize, window: u64) -> bool {
+    let most = window.min(MAX_STREAMED as u64);
+    streamed == 0 || streamed.saturating_add(len) as u64 <= most
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn streams_share_the_window_and_a_large_batch_goes_alone() {
+        assert!(may_stream(MAX_MESSAGE, 0, 12_000));
+        assert!(may_stream(2_000, 10_000, 12_000) && !may_stream(2_001, 10_000, 12_000));
+        let wide = u64::MAX;
+        assert!(may_stream(1, MAX_STREAMED - 1, wide) && !may_stream(2, MAX_STREAMED - 1, wide));
+    }
 
     const EMPTY: Fill = Fill {
         in_flight: 0,

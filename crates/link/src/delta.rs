@@ -30,6 +30,11 @@ pub(crate) struct Part {
     is_meta: bool,
 }
 
+/// The names that a record has, if it is a Signal K delta.
+pub(crate) fn names(record: &Record) -> Vec<u64> {
+    parts(record).into_iter().map(|part| part.name).collect()
+}
+
 /// The values that a record has, if it is a Signal K delta.
 pub(crate) fn parts(record: &Record) -> Vec<Part> {
     let nodes = &record.nodes;

@@ -1,20 +1,19 @@
-//! [`LiveFilter`]: for those who show what is, not what was.
+//! [`LiveFilter`]: for those who show what is, not what was. And [`Newest`], on which it stands.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::codec::Record;
 use crate::delta::{self, Part};
 
-/// Cap: names (context, source and path) of which the newest value is remembered; the ones that were heard of
-/// first go.
+/// Cap: names (context, source and path) of which the newest value is remembered, at either end; the ones that were heard
+/// of first go.
 pub const MAX_LIVE_NAMES: usize = 1 << 16;
 
 /// Lets through what is newer than all that went through before, by the source's sequence and not by its
 /// clock: the last writer wins.
 #[derive(Debug, Default)]
 pub struct LiveFilter {
-    newest: HashMap<u64, u64>,
-    order: VecDeque<u64>,
+    newest: Newest,
     stale: u64,
 }
 
@@ -31,10 +30,9 @@ impl LiveFilter {
         let parts = delta::parts(record);
         let mut gone: Vec<&Part> = Vec::new();
         for part in &parts {
-            match self.newest.get_mut(&part.name) {
-                Some(newest) if *newest > seq => gone.push(part),
-                Some(newest) => *newest = seq,
-                None => self.remember(part.name, seq),
+            match self.newest.is_replaced(part.name, seq) {
+                true => gone.push(part),
+                false => self.newest.see(part.name, seq),
             }
         }
         self.stale += gone.len() as u64;
@@ -44,20 +42,44 @@ impl LiveFilter {
         }
     }
 
-    fn remember(&mut self, name: u64, seq: u64) {
-        if self.order.len() == MAX_LIVE_NAMES
-            && let Some(first) = self.order.pop_front()
-        {
-            self.newest.remove(&first);
-        }
-        self.order.push_back(name);
-        self.newest.insert(name, seq);
-    }
-
     /// Values that were held back because newer ones had gone through.
     #[must_use]
     pub fn stale(&self) -> u64 {
         self.stale
+    }
+}
+
+/// The newest record of each name.
+#[derive(Debug, Default)]
+pub(crate) struct Newest {
+    seqs: HashMap<u64, u64>,
+    order: VecDeque<u64>,
+}
+
+impl Newest {
+    /// There is a record with this name.
+    pub(crate) fn see(&mut self, name: u64, seq: u64) {
+        if let Some(newest) = self.seqs.get_mut(&name) {
+            *newest = seq.max(*newest);
+            return;
+        }
+        if self.order.len() == MAX_LIVE_NAMES
+            && let Some(first) = self.order.pop_front()
+        {
+            self.seqs.remove(&first);
+        }
+        self.order.push_back(name);
+        self.seqs.insert(name, seq);
+    }
+
+    /// Whether a newer record has this name.
+    pub(crate) fn is_replaced(&self, name: u64, seq: u64) -> bool {
+        self.seqs.get(&name).is_some_and(|newest| *newest > seq)
+    }
+
+    /// Whether a record says nothing that newer ones do not say.
+    pub(crate) fn are_replaced(&self, names: &[u64], seq: u64) -> bool {
+        !names.is_empty() && names.iter().all(|name| self.is_replaced(*name, seq))
     }
 }
 
@@ -92,7 +114,7 @@ mod tests {
         for name in 0..MAX_LIVE_NAMES + 10 {
             filter.filter(5, &value(&name.to_string(), 0));
         }
-        assert_eq!(filter.newest.len(), MAX_LIVE_NAMES);
+        assert_eq!(filter.newest.seqs.len(), MAX_LIVE_NAMES);
         assert!(filter.filter(1, &value("0", 0)).is_some());
         assert!(filter.filter(1, &value("11", 0)).is_none());
     }

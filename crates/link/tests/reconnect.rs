@@ -207,3 +207,74 @@ fn a_report_that_overtakes_the_account_is_not_forgotten() {
     sender.handle_message(&account.bytes).unwrap();
     assert_eq!(sender.durable(), 20);
 }
+
+#[test]
+fn what_logs_say_that_answer_late_is_not_taken_for_another_spool_s() {
+    // An older copy of a spool, as long as what the logs have lacks the end of.
+    let (mut now, mut copy) = (Time::ZERO, sender(0..20));
+    let mut receiver = Receiver::new();
+    copy.on_connected(now);
+    let hello = copy.poll_message(now, &ROOM).unwrap();
+    receiver.handle_message(now, &hello.bytes).unwrap();
+    receiver.on_hold(true);
+    receiver.accept(RangeSet::default());
+    let unknowing = receiver.poll_message(now).unwrap();
+    copy.handle_message(&unknowing.bytes).unwrap();
+    assert!(copy.is_on_hold());
+    // The logs answer. The report overtakes what else they have.
+    receiver.on_durable(now, 0..50);
+    receiver.on_hold(false);
+    let account = receiver.poll_message(now).unwrap();
+    assert_eq!(account.carrier, Carrier::Control);
+    now += Duration::from_secs(2);
+    let report = receiver.poll_message(now).unwrap();
+    copy.handle_message(&report.bytes).unwrap();
+    assert_eq!(copy.durable(), 0, "the spool would be trimmed");
+    let error = copy.handle_message(&account.bytes).unwrap_err();
+    assert_eq!(error, SenderError::Older { has: 50, next: 20 });
+    // One that has all the records learns it all the same.
+    let mut whole = sender(0..60);
+    whole.on_connected(now);
+    for message in [unknowing, report] {
+        whole.handle_message(&message.bytes).unwrap();
+    }
+    assert_eq!(whole.durable(), 0);
+    whole.handle_message(&account.bytes).unwrap();
+    assert_eq!(whole.durable(), 50);
+}
+
+#[test]
+fn what_newer_records_replace_is_not_new_after_a_break() {
+    let value = |path: &str, value: u64| {
+        let text = format!(
+            r#"{{"context":"c","updates":[{{"$source":"s","values":[{{"path":"{path}","value":{value}}}]}}]}}"#
+        );
+        Record::parse(text.as_bytes()).unwrap()
+    };
+    let (mut now, mut sender) = (Time::ZERO, sender(0..0));
+    for (seq, path) in ["alarm", "alarm", "a", "a", "b"].into_iter().enumerate() {
+        let class = match path {
+            "alarm" => Class::Alarm,
+            _ => Class::Telemetry,
+        };
+        let seq = seq as u64;
+        sender.push(now, seq, value(path, seq), class);
+    }
+    sender.on_connected(now);
+    now += Duration::from_secs(1);
+    while sender.poll_message(now, &ROOM).is_some() {}
+    sender.on_disconnected(now);
+    // Of each name the newest arrived, and was shown before the receiver began anew.
+    let has: RangeSet = [1..2, 3..4]
+        .into_iter()
+        .fold(RangeSet::default(), |mut set, seqs| {
+            set.insert(seqs);
+            set
+        });
+    let got = talk(&mut now, &mut sender, has).unwrap();
+    let lane = |seq| got.iter().find(|(it, _)| *it == seq).map(|(_, lane)| *lane);
+    assert_eq!(lane(0), Some(Lane::Backfill));
+    assert_eq!(lane(2), Some(Lane::Backfill));
+    assert_eq!(lane(4), Some(Lane::Live));
+    assert_eq!(sender.durable(), 5);
+}

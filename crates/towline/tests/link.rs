@@ -195,6 +195,60 @@ async fn what_is_pushed_is_durable_at_the_other_end_and_then_forgotten() {
     uplink.close(SECOND).await;
 }
 
+/// Text of random digits, which nothing makes shorter.
+fn noise(random: &mut u64, len: usize) -> String {
+    let mut digit = || {
+        *random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        char::from(b'!' + 10 + (*random >> 33) as u8 % 48)
+    };
+    (0..len).map(|_| digit()).collect()
+}
+
+#[tokio::test]
+async fn large_records_do_not_take_the_credit_that_the_first_of_them_waits_for() {
+    let keys = Keys::new();
+    let listener = keys.listen(loopback(), false);
+    let at = listener.endpoint().local_addr();
+    let link = towline_relay::LinkConfig {
+        rate: Some(20_000_000),
+        delay: Duration::from_millis(20),
+        ..Default::default()
+    };
+    let mut relay = Relay::bind(RelayConfig::new(loopback(), at).with_link(link)).unwrap();
+    let through = relay.local_addr();
+    let end = Arc::new(AtomicBool::new(false));
+    let stop_relay = Arc::clone(&end);
+    let relaying = std::thread::spawn(move || relay.run(&stop_relay));
+    let (shore, mut got) = shore();
+    let (_stop, stopped) = mpsc::channel(1);
+    tokio::spawn(shore.run(listener, stopped));
+    let sender = SenderConfig::new("vela").deadline(Duration::from_millis(20));
+    let store = MemoryStore::new(42, 64 << 20);
+    let dialer = keys.dialer(through, &keys.shore);
+    let uplink = Uplink::start(UplinkConfig::new(sender), dialer, store).unwrap();
+    // Coded they are several times what a receiver gives credit for.
+    let (count, mut random) = (16, 7);
+    for number in 0..count {
+        let text = noise(&mut random, 700_000);
+        let record = format!(r#"{{"number":{number},"text":"{text}"}}"#);
+        let record = Record::parse(record.as_bytes()).unwrap();
+        assert!(uplink.send(record, Class::Telemetry).await);
+    }
+    let mut numbers = RangeSet::default();
+    while numbers.first_missing(0..count).is_some() {
+        let next = tokio::time::timeout(20 * SECOND, got.recv()).await;
+        let (seq, ..) = next.expect("they wait for each other").unwrap();
+        numbers.insert(seq..seq + 1);
+    }
+    durable(&uplink, count).await;
+    assert_eq!(uplink.status().borrow().connections, 1);
+    uplink.close(SECOND).await;
+    end.store(true, Ordering::Relaxed);
+    relaying.join().unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn a_bad_link_and_a_shore_that_restarts_lose_nothing() {
     let keys = Keys::new();

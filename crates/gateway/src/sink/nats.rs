@@ -182,12 +182,14 @@ impl Nats {
         }
         let written = self.publish(stream, &new).await;
         self.noted(written)?;
-        let (state, ranges) = self.held(stream).await?;
+        let (state, mut ranges) = self.held(stream).await?.clone();
         for entry in new {
             ranges.insert(entry.seq..entry.seq.saturating_add(1));
         }
-        let (state, ranges) = (state.clone(), ranges.clone());
-        blocking(move || state.store(&ranges)).await
+        // What is not on disk is not known: it is published again, and the server leaves it out.
+        let stored = blocking(move || state.store(&ranges).map(|()| (state, ranges))).await?;
+        self.held.insert(stream.clone(), stored);
+        Ok(())
     }
 
     /// Publishes, and waits until all are acknowledged.

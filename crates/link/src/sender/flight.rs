@@ -31,7 +31,8 @@ pub(super) struct Flight {
     lost: BTreeSet<u64>,
     /// The batch of each transmission that is the newest of its batch and not lost.
     transmissions: BTreeMap<u64, u64>,
-    /// Those transmissions by their time, with their batches.
+    /// Those of them that are datagrams by their time, with their batches. What goes over a stream is late because it is
+    /// long, and the transport repeats what it loses of it.
     by_time: BTreeSet<(Time, u64)>,
     next_transmission: u64,
     /// Batches that the peer's transport had, and when.
@@ -77,8 +78,8 @@ impl Flight {
         self.sent.get(&number)
     }
 
-    /// It is sent now; the number of that transmission.
-    pub(super) fn on_sent(&mut self, now: Time, number: u64) -> u64 {
+    /// It is sent now, as a datagram or not; the number of that transmission.
+    pub(super) fn on_sent(&mut self, now: Time, number: u64, is_datagram: bool) -> u64 {
         let transmission = self.next_transmission;
         self.next_transmission += 1;
         self.forget(number);
@@ -86,7 +87,9 @@ impl Flight {
             sent.first.get_or_insert(now);
             sent.last = (transmission, now);
             self.transmissions.insert(transmission, number);
-            self.by_time.insert((now, number));
+            if is_datagram {
+                self.by_time.insert((now, number));
+            }
         }
         transmission
     }
@@ -224,11 +227,11 @@ mod tests {
         for number in 0..3 {
             let seqs = std::iter::once(number..number + 1).collect();
             flight.insert(number, seqs, Arc::from([]), Lane::Live);
-            flight.on_sent(at(number * 100), number);
+            flight.on_sent(at(number * 100), number, true);
         }
         flight.on_lost(0);
         assert_eq!(flight.take_lost(false), Some(0));
-        flight.on_sent(at(900), 0);
+        flight.on_sent(at(900), 0, true);
         // It may be the first transmission that arrived.
         let newest = flight.on_decoded(0..1).unwrap();
         assert_eq!(newest, at(0));
@@ -237,5 +240,9 @@ mod tests {
         let newest = flight.on_decoded(2..3).unwrap();
         flight.on_overtaken(newest);
         assert_eq!(flight.take_lost(false), Some(1));
+        // A long one is not lost because short ones overtake it.
+        flight.on_sent(at(1_000), 1, false);
+        flight.on_overtaken(at(5_000));
+        assert!(!flight.has_lost() && flight.get(1).is_some());
     }
 }

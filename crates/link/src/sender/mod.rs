@@ -24,6 +24,8 @@ use towline_wire::{RangeSet, Time};
 
 use crate::REPORT_AFTER;
 use crate::codec::{Encoder, Record};
+use crate::delta;
+use crate::live::Newest;
 use crate::message::{Account, BatchHead, Hello, MAX_RANGES, Message, VERSION, emit_forget};
 pub use crate::outgoing::{Carrier, Lane, Outgoing};
 use backlog::Backlog;
@@ -58,7 +60,9 @@ struct Session {
     /// Where those before the first batch end.
     start: u64,
     has_account: bool,
-    /// What a report said to be durable that overtook the account: it is not said again.
+    /// One came that was not on hold: the logs of the receiver have said what they have.
+    is_judged: bool,
+    /// What reports said to be durable before that: it is not said again.
     early_durable: u64,
     is_on_hold: bool,
 }
@@ -86,6 +90,8 @@ pub struct Sender {
     live: Queue,
     /// Records that the receiver may have or not: its account tells. They are among those that stayed behind.
     doubtful: Queue,
+    /// What was pushed last of each name.
+    newest: Newest,
     /// What stayed behind, in the spool.
     backlog: Backlog,
     flight: Flight,
@@ -119,6 +125,7 @@ impl Sender {
             alarms: Queue::default(),
             live: Queue::default(),
             doubtful: Queue::default(),
+            newest: Newest::default(),
             backlog: Backlog::new(held.seqs.clone()),
             flight: Flight::default(),
             session: None,
@@ -161,16 +168,21 @@ impl Sender {
     /// Keeps a record until the receiver says whether it has it.
     fn doubt(&mut self, now: Time, seq: u64, record: Record) {
         self.backlog.insert(seq..seq + 1);
-        self.doubtful.push(seq, record, now);
+        for name in self.doubtful.push(seq, record, now) {
+            self.newest.see(*name, seq);
+        }
         while self.doubtful.is_full() {
             self.doubtful.pop();
         }
     }
 
     fn wait(&mut self, now: Time, seq: u64, record: Record, class: Class) {
-        match class {
-            Class::Alarm => self.alarms.push(seq, record, now),
-            Class::Telemetry => self.live.push(seq, record, now),
+        let queue = match class {
+            Class::Alarm => &mut self.alarms,
+            Class::Telemetry => &mut self.live,
+        };
+        for name in queue.push(seq, record, now) {
+            self.newest.see(*name, seq);
         }
         self.bound();
     }
@@ -246,6 +258,7 @@ impl Sender {
             ends: BTreeMap::new(),
             start: self.next,
             has_account: false,
+            is_judged: false,
             early_durable: 0,
             is_on_hold: false,
         });
@@ -265,9 +278,11 @@ impl Sender {
             }
             let seqs = sent.seqs.into_iter().flatten();
             for (seq, record) in seqs.zip(sent.records.iter()) {
-                match sent.lane {
-                    Lane::Alarm => self.alarms.push(seq, record.clone(), now),
-                    _ => self.doubt(now, seq, record.clone()),
+                let is_alarm = sent.lane == Lane::Alarm;
+                if is_alarm && !self.newest.are_replaced(&delta::names(record), seq) {
+                    self.alarms.push(seq, record.clone(), now);
+                } else {
+                    self.doubt(now, seq, record.clone());
                 }
             }
         }
@@ -289,9 +304,9 @@ impl Sender {
                 if let Some(newest) = newest {
                     self.flight.on_overtaken(newest - self.reordering);
                 }
-                // What the account says of other records may yet be that all this is about another spool's.
+                // What an account says of other records may yet be that all this is about another spool's.
                 match &mut self.session {
-                    Some(session) if !session.has_account => {
+                    Some(session) if !session.is_judged => {
                         session.early_durable = session.early_durable.max(report.durable);
                     }
                     _ => self.on_durable(report.durable),
@@ -332,12 +347,16 @@ impl Sender {
             return Err(SenderError::Older { has, next });
         }
         session.has_account = true;
-        let early_durable = session.early_durable;
+        session.is_judged |= !account.is_on_hold;
+        let durable = match session.is_judged {
+            true => session.early_durable,
+            false => 0,
+        };
         session.is_on_hold = account.is_on_hold;
         for numbers in &account.decoded {
             self.on_decoded(numbers.clone());
         }
-        self.on_durable(early_durable);
+        self.on_durable(durable);
         let mut unsent = RangeSet::default();
         unsent.insert(self.durable.max(self.oldest)..self.next);
         for seqs in &account.has {
@@ -356,10 +375,17 @@ impl Sender {
         }
         self.backlog.reset(unsent);
         while let Some(Waiting {
-            seq, record, since, ..
+            seq,
+            record,
+            since,
+            names,
+            ..
         }) = self.doubtful.pop()
         {
-            if self.backlog.take(seq) {
+            // A receiver that began anew does not know that it showed a newer one.
+            if self.newest.are_replaced(&names, seq) {
+                self.stats.conflated += u64::from(self.backlog.contains(seq));
+            } else if self.backlog.take(seq) {
                 self.live.push(seq, record, since);
             }
         }
@@ -370,6 +396,12 @@ impl Sender {
     /// The transport lost this transmission.
     pub fn on_lost(&mut self, transmission: u64) {
         self.flight.on_lost(transmission);
+    }
+
+    /// This transmission found no place: it is lost, and nothing is due before something happens.
+    pub fn on_refused(&mut self, transmission: u64) {
+        self.on_lost(transmission);
+        self.is_blocked = true;
     }
 
     /// The receiver's transport has this transmission.
@@ -563,7 +595,8 @@ impl Sender {
             return None;
         }
         self.stats.bytes += bytes.len() as u64;
-        let transmission = self.flight.on_sent(now, number);
+        let is_datagram = bytes.len() <= self.datagram;
+        let transmission = self.flight.on_sent(now, number, is_datagram);
         let carrier = Carrier::Batch { transmission, lane };
         Some(Outgoing { carrier, bytes })
     }

@@ -21,7 +21,7 @@ pub(super) struct Waiting {
     pub(super) seq: u64,
     pub(super) record: Record,
     pub(super) since: Time,
-    names: Box<[u64]>,
+    pub(super) names: Box<[u64]>,
     /// Those of its values that no later record replaces; `None` where it has no names.
     newest: Option<usize>,
 }
@@ -55,8 +55,8 @@ impl Queue {
         self.waiting.front()
     }
 
-    /// Adds a record; one that is older than others takes its place before them.
-    pub(super) fn push(&mut self, seq: u64, record: Record, since: Time) {
+    /// Adds a record; one that is older than others takes its place before them. Its names.
+    pub(super) fn push(&mut self, seq: u64, record: Record, since: Time) -> &[u64] {
         let at = self.waiting.partition_point(|waiting| waiting.seq < seq);
         let parts = delta::parts(&record);
         let mut names = Vec::with_capacity(parts.len());
@@ -87,6 +87,7 @@ impl Queue {
         };
         // `replace` moved nothing.
         self.waiting.insert(at, waiting);
+        &self.waiting[at].names
     }
 
     fn replace(&mut self, seq: u64) {

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use towline_link::MAX_CONTROL;
-use towline_link::carriage::{Fill, MAX_MESSAGE};
+use towline_link::carriage::{Fill, MAX_MESSAGE, may_stream};
 use towline_link::sender::{Carrier, Outgoing, Room};
 use towline_quic::{DatagramFate, DatagramOptions};
 
@@ -21,11 +21,14 @@ use crate::{Connection, ConnectionError, SendStream};
 
 /// Messages that wait for the link.
 const MAX_INPUTS: usize = 64;
+/// Control messages that wait for the peer to take them, beside what its stream's buffer holds.
+const MAX_CONTROLS: usize = 16;
 /// Bytes that the system may keep of what was written over TLS and not sent.
 const UNSENT_BYTES: u32 = 16 << 10;
 /// What a connection over TCP is taken to need for a round trip: nothing measures it, and what is written waits in the
-/// system. Nothing is lost on it, so that this only says when a batch of which nothing is heard is sent again.
-const TCP_RTT: Duration = Duration::from_secs(5);
+/// system or on the way, for long on a slow one. Nothing is lost on it, so that this only says when a batch of which nothing
+/// is heard is sent again: the receiver could not take it.
+const TCP_RTT: Duration = Duration::from_secs(30);
 /// Bytes that a record of TLS takes beside what is in it (RFC 8446 §5.2).
 const TLS_RECORD: u64 = 22;
 /// The first byte of the frame that says why a connection over TLS ends.
@@ -60,14 +63,14 @@ pub(super) struct Channel {
 enum Way {
     Quic {
         connection: Connection,
-        control: mpsc::UnboundedSender<Bytes>,
+        control: mpsc::Sender<Bytes>,
         /// Bytes that the queue of datagrams holds when it is empty.
         queue: usize,
         streams: mpsc::Sender<(u64, Bytes)>,
     },
     Tls {
         frames: mpsc::Sender<(u64, Bytes)>,
-        control: mpsc::UnboundedSender<Bytes>,
+        control: mpsc::Sender<Bytes>,
         carried: Arc<Carried>,
     },
 }
@@ -90,7 +93,7 @@ impl Channel {
     /// Over a connection on which nothing was said yet, as the end that opened it or not.
     pub(super) fn over_quic(connection: Connection, is_client: bool) -> Self {
         let (to, inputs) = mpsc::channel(MAX_INPUTS);
-        let (control, for_control) = mpsc::unbounded_channel();
+        let (control, for_control) = mpsc::channel(MAX_CONTROLS);
         // One at a time: what waits here could have been coded anew.
         let (streams, for_streams) = mpsc::channel(1);
         let queue = connection.datagram_send_buffer_space();
@@ -121,7 +124,7 @@ impl Channel {
     pub(super) fn over_tls(stream: Stream) -> Self {
         let (to, inputs) = mpsc::channel(MAX_INPUTS);
         let (frames, for_frames) = mpsc::channel(1);
-        let (control, for_control) = mpsc::unbounded_channel();
+        let (control, for_control) = mpsc::channel(MAX_CONTROLS);
         // What the system keeps could have been coded anew; where it can't be told, it keeps more.
         let socket = socket2::SockRef::from(stream.tcp());
         let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES);
@@ -209,19 +212,25 @@ impl Channel {
         }
     }
 
-    /// Sends a message, for which there is room. What can't be sent ends the connection, which
-    /// [`input`](Self::input) tells.
+    /// Whether the peer takes control messages: nothing more is to be said to one that does not.
+    pub(super) fn takes_control(&self) -> bool {
+        let (Way::Quic { control, .. } | Way::Tls { control, .. }) = &self.way;
+        control.capacity() > 0
+    }
+
+    /// Sends a message, for which there is room, to a peer that takes control messages. What can't be sent ends the
+    /// connection, which [`input`](Self::input) tells.
     ///
     /// # Errors
-    /// The transmission, if it is a large batch and another one waits for its stream.
+    /// The transmission, if it finds no place: that of a large batch while another one waits for its stream.
     pub(super) fn send(&self, message: Outgoing) -> Result<(), u64> {
         let bytes = Bytes::from(message.bytes);
         match (&self.way, message.carrier) {
             (Way::Quic { control, .. } | Way::Tls { control, .. }, Carrier::Control) => {
-                let _ = control.send(bytes);
+                let _ = control.try_send(bytes);
             }
             (Way::Tls { control, .. }, Carrier::Report { .. }) => {
-                let _ = control.send(bytes);
+                let _ = control.try_send(bytes);
             }
             (Way::Tls { frames, .. }, Carrier::Batch { transmission, .. }) => {
                 let _ = frames.try_send((transmission, bytes));
@@ -242,7 +251,8 @@ impl Channel {
                 let fits = connection.max_datagram_len();
                 if fits.is_some_and(|most| bytes.len() <= most) {
                     let options = DatagramOptions::default().id(transmission);
-                    let _ = connection.send_datagram_with(b"", bytes, &options);
+                    let sent = connection.send_datagram_with(b"", bytes, &options);
+                    sent.map_err(|_| transmission)?;
                 } else {
                     let sent = streams.try_send((transmission, bytes));
                     sent.map_err(|_| transmission)?;
@@ -283,7 +293,7 @@ impl Channel {
             Way::Tls { control, .. } if !reason.is_empty() => {
                 let mut frame = vec![FAREWELL];
                 frame.extend(reason.bytes().take(MAX_REASON));
-                let _ = control.send(frame.into());
+                let _ = control.try_send(frame.into());
             }
             Way::Tls { .. } => {}
         }
@@ -343,9 +353,19 @@ async fn write_streams(
     mut streams: mpsc::Receiver<(u64, Bytes)>,
     to: mpsc::Sender<Input>,
 ) {
-    let mut finishing = JoinSet::new();
+    let mut finishing: JoinSet<usize> = JoinSet::new();
+    let mut streamed = 0;
     while let Some((transmission, message)) = streams.recv().await {
-        while finishing.try_join_next().is_some() {}
+        let len = message.len();
+        while let Some(Ok(gone)) = finishing.try_join_next() {
+            streamed -= gone;
+        }
+        while !may_stream(len, streamed, connection.stats().cwnd)
+            && let Some(Ok(gone)) = finishing.join_next().await
+        {
+            streamed -= gone;
+        }
+        streamed += len;
         let Ok(mut stream) = connection.open_uni().await else {
             return;
         };
@@ -356,9 +376,12 @@ async fn write_streams(
         let to = to.clone();
         // A receiver that could make nothing of it is asked again, as for a datagram.
         finishing.spawn(async move {
-            if stream.finished().await.is_ok() {
-                let _ = to.send(Input::Acked(transmission)).await;
-            }
+            let fate = match stream.finished().await {
+                Ok(()) => Input::Acked(transmission),
+                Err(_) => Input::Lost(transmission),
+            };
+            let _ = to.send(fate).await;
+            len
         });
     }
     // Those that were written are still told of.
@@ -368,7 +391,7 @@ async fn write_streams(
 async fn control_stream(
     connection: Connection,
     is_client: bool,
-    messages: mpsc::UnboundedReceiver<Bytes>,
+    messages: mpsc::Receiver<Bytes>,
     to: mpsc::Sender<Input>,
 ) {
     let opened = match is_client {
@@ -396,7 +419,7 @@ async fn control_stream(
     }
 }
 
-async fn write_control(mut send: SendStream, mut messages: mpsc::UnboundedReceiver<Bytes>) {
+async fn write_control(mut send: SendStream, mut messages: mpsc::Receiver<Bytes>) {
     while let Some(message) = messages.recv().await {
         if send.write_chunk(framed(&message)).await.is_err() {
             return;
@@ -407,7 +430,7 @@ async fn write_control(mut send: SendStream, mut messages: mpsc::UnboundedReceiv
 async fn write_frames(
     mut writer: impl AsyncWriteExt + Unpin,
     mut frames: mpsc::Receiver<(u64, Bytes)>,
-    mut control: mpsc::UnboundedReceiver<Bytes>,
+    mut control: mpsc::Receiver<Bytes>,
     carried: Arc<Carried>,
     to: mpsc::Sender<Input>,
 ) {

@@ -14,7 +14,7 @@ use super::carrier::{Channel, Input};
 use super::via::Via;
 use crate::{Connection, Endpoint, stcp};
 
-/// From a failed call to the next.
+/// From a failed call to the next, and from one look at a peer that takes nothing to the next.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Takes uplinks, over UDP and, if it is given a listener for it, over TLS.
@@ -132,11 +132,16 @@ impl Downlink {
             {
                 return Ok(arrival);
             }
-            while let Some(message) = self.receiver.poll_message(self.now()) {
+            while self.channel.takes_control()
+                && let Some(message) = self.receiver.poll_message(self.now())
+            {
                 // What a receiver says is small.
                 let _ = self.channel.send(message);
             }
-            let wake = self.receiver.poll_timeout();
+            let wake = match self.channel.takes_control() {
+                true => self.receiver.poll_timeout(),
+                false => Some(self.now() + AGAIN),
+            };
             let wake = wake.map(|due| self.origin + due.saturating_duration_since(Time::ZERO));
             let input = tokio::select! {
                 input = self.channel.input() => input,

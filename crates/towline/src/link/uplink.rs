@@ -304,6 +304,9 @@ impl Driver {
         let now = self.now();
         if let Some(channel) = &self.channel {
             loop {
+                if !channel.takes_control() {
+                    break;
+                }
                 let mut room = channel.room();
                 let spent = self.status.bytes_sent + self.status.bytes_received;
                 let spendable = *self.spendable.borrow();
@@ -314,8 +317,8 @@ impl Driver {
                 let sent = channel.send(message);
                 crash_point("uplink.sent");
                 if let Err(transmission) = sent {
-                    // It goes when the one before has gone, which is told.
-                    self.sender.on_lost(transmission);
+                    // It goes when one before has gone, which is told.
+                    self.sender.on_refused(transmission);
                     break;
                 }
             }

@@ -262,7 +262,10 @@ impl Boat {
                 let Some(message) = process.sender.poll_message(now, &room) else {
                     break;
                 };
-                channel.send(now, connection, message);
+                if let Err(transmission) = channel.send(now, connection, message) {
+                    process.sender.on_refused(transmission);
+                    break;
+                }
                 tally.peak_queued = tally.peak_queued.max(channel.queued(connection));
                 is_busy = true;
             }

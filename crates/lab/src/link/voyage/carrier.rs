@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use towline_link::MAX_CONTROL;
-use towline_link::carriage::{Fill, MAX_MESSAGE};
+use towline_link::carriage::{Fill, MAX_MESSAGE, may_stream};
 use towline_link::sender::{Carrier, Outgoing, Room};
 use towline_quic::{
     Connection, ConnectionHandle, DatagramFate, DatagramOptions, Direction, Event, StreamId,
@@ -33,7 +33,9 @@ pub(super) struct Channel {
     waiting: Option<(u64, Bytes)>,
     writing: Option<(StreamId, Bytes)>,
     /// The batches on streams that the peer does not have yet.
-    finishing: BTreeMap<StreamId, u64>,
+    finishing: BTreeMap<StreamId, (u64, usize)>,
+    /// Bytes of those.
+    streamed: usize,
     /// Streams that came, of which the first is read.
     reading: VecDeque<StreamId>,
     read: Vec<u8>,
@@ -57,6 +59,7 @@ impl Channel {
             waiting: None,
             writing: None,
             finishing: BTreeMap::new(),
+            streamed: 0,
             reading: VecDeque::new(),
             read: Vec::new(),
             streams: 0,
@@ -85,7 +88,13 @@ impl Channel {
         fill.room()
     }
 
-    pub(super) fn send(&mut self, now: Time, connection: &mut Connection, message: Outgoing) {
+    /// Sends a message. What finds no place is lost, and this is its transmission.
+    pub(super) fn send(
+        &mut self,
+        now: Time,
+        connection: &mut Connection,
+        message: Outgoing,
+    ) -> Result<(), u64> {
         let mut bytes = Bytes::from(message.bytes);
         match message.carrier {
             Carrier::Control => {
@@ -101,14 +110,18 @@ impl Channel {
                 let fits = connection.max_datagram_len();
                 if fits.is_some_and(|most| bytes.len() <= most) {
                     let options = DatagramOptions::default().id(transmission);
-                    let _ = connection.send_datagram_with(now, b"", &mut bytes, &options);
+                    let sent = connection.send_datagram_with(now, b"", &mut bytes, &options);
+                    sent.map_err(|_| transmission)?;
+                } else if self.waiting.is_none() {
+                    self.waiting = Some((transmission, bytes));
                 } else {
-                    // A large alarm finds the place taken, and is lost.
-                    self.waiting.get_or_insert((transmission, bytes));
+                    // A large alarm while a large batch waits.
+                    return Err(transmission);
                 }
             }
         }
         self.write(connection);
+        Ok(())
     }
 
     /// Writes what streams take.
@@ -130,7 +143,10 @@ impl Channel {
                 let _ = connection.finish(*id);
                 self.writing = None;
             }
-            if self.waiting.is_none() {
+            let Some((_, bytes)) = &self.waiting else {
+                return;
+            };
+            if !may_stream(bytes.len(), self.streamed, connection.stats().cwnd) {
                 return;
             }
             let Some(id) = connection.open(Direction::Unidirectional) else {
@@ -138,7 +154,8 @@ impl Channel {
             };
             self.streams += 1;
             if let Some((transmission, bytes)) = self.waiting.take() {
-                self.finishing.insert(id, transmission);
+                self.streamed += bytes.len();
+                self.finishing.insert(id, (transmission, bytes.len()));
                 self.writing = Some((id, bytes));
             }
         }
@@ -158,8 +175,11 @@ impl Channel {
                 _ => Input::Lost(*id),
             }),
             Event::Finished(id) => {
-                let transmission = self.finishing.remove(id);
-                inputs.extend(transmission.map(Input::Acked));
+                if let Some((transmission, len)) = self.finishing.remove(id) {
+                    self.streamed -= len;
+                    inputs.push(Input::Acked(transmission));
+                }
+                self.write(connection);
             }
             Event::Writable(_) | Event::StreamsAvailable(_) => self.write(connection),
             Event::Opened(Direction::Bidirectional) if !self.is_client => {

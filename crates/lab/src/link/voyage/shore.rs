@@ -255,7 +255,7 @@ impl Shore {
                 continue;
             };
             while let Some(message) = session.receiver.poll_message(now) {
-                session.channel.send(now, connection, message);
+                let _ = session.channel.send(now, connection, message);
                 is_busy = true;
             }
         }

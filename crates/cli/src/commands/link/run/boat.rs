@@ -161,10 +161,11 @@ pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Res
     }
     manager.stopping();
     feeding.shutdown().await;
-    month.write();
     if let Ok(uplink) = Arc::try_unwrap(uplink) {
         uplink.close(PATIENCE).await;
     }
+    month.count(&status.borrow());
+    month.write();
     Ok(match is_fed {
         true => Exit::Interrupted,
         false => Exit::Ok,
