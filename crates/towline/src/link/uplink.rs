@@ -268,6 +268,7 @@ impl Driver {
                 // The notice leaves.
                 let _ = tokio::time::timeout(Duration::from_secs(1), connection.closed()).await;
             }
+            self.count(&channel);
         }
         self.tell_status();
         self.keeper.end().await;
@@ -279,9 +280,10 @@ impl Driver {
 
     fn wake(&self) -> Instant {
         let far = Instant::now() + Duration::from_secs(3_600);
-        let timer = self.sender.poll_timeout();
+        let is_stuck = self.channel.as_ref().is_some_and(|it| !it.takes_control());
+        let timer = (!is_stuck).then(|| self.sender.poll_timeout()).flatten();
         let timer = timer.map(|due| self.origin + due.saturating_duration_since(Time::ZERO));
-        let look_again = (self.channel.is_some() && self.sender.backlog() > 0)
+        let look_again = (self.channel.is_some() && (is_stuck || self.sender.backlog() > 0))
             .then(|| Instant::now() + LOOK_AGAIN);
         let attempt = self.next_attempt.map(|(at, _)| at);
         let wakes = [timer, look_again, attempt].into_iter().flatten();
