@@ -99,12 +99,9 @@ impl Shore {
                 refused: 0,
                 trouble: None,
             });
-            let worker = Worker {
-                sink,
-                at,
-                sinks: Arc::clone(&all),
-            };
-            match worker.sink.kind() {
+            let kind = sink.kind();
+            let worker = Worker::new(sink, at, Arc::clone(&all));
+            match kind {
                 Kind::Log => {
                     let (to, jobs) = mpsc::channel(MAX_JOBS);
                     logs.push(to);
@@ -264,10 +261,8 @@ impl Session {
                 },
                 Some(written) = written.recv() => self.on_written(&written),
                 Some(has) = opening.join_next() => {
-                    for seqs in has.unwrap_or_default().within(0..u64::MAX) {
-                        self.link.on_durable(seqs);
-                    }
-                    self.hold(false);
+                    self.link.on_opened(&has.unwrap_or_default());
+                    self.is_on_hold = false;
                 }
                 // Others had filled the logs' queues.
                 _ = look.tick(), if self.is_on_hold && opening.is_empty() => {

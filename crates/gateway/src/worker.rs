@@ -65,30 +65,42 @@ pub(crate) type Sinks = Arc<Mutex<Vec<SinkStatus>>>;
 
 /// A sink's task.
 pub(crate) struct Worker {
-    pub(crate) sink: Sink,
-    pub(crate) at: usize,
-    pub(crate) sinks: Sinks,
+    sink: Sink,
+    at: usize,
+    sinks: Sinks,
+    /// Streams that could not be opened: they are in nobody's way.
+    unopened: Vec<Unopened>,
+}
+
+/// A stream of which a log could not say what it has.
+struct Unopened {
+    stream: Arc<Stream>,
+    answer: Answer,
+    backoff: Backoff,
+    /// When it is tried again.
+    again: Instant,
 }
 
 impl Worker {
+    /// The task of the sink with this place among all.
+    pub(crate) fn new(sink: Sink, at: usize, sinks: Sinks) -> Self {
+        Self {
+            sink,
+            at,
+            sinks,
+            unopened: Vec::new(),
+        }
+    }
+
     /// Writes to a log what it is given, however often it fails.
     pub(crate) async fn keep(mut self, mut jobs: mpsc::Receiver<Job>) {
         let mut waiting = Vec::new();
-        // Those that failed: one stream that cannot be opened is in nobody's way.
-        let mut unopened: Vec<(Arc<Stream>, Answer)> = Vec::new();
-        let mut backoff = Backoff::default();
-        let mut again = Instant::now();
         loop {
+            let again = self.unopened.iter().map(|it| it.again).min();
             let taken = tokio::select! {
                 taken = jobs.recv_many(&mut waiting, WRITTEN_AT_ONCE) => taken,
-                () = sleep_until(again), if !unopened.is_empty() => {
-                    for (stream, answer) in std::mem::take(&mut unopened) {
-                        unopened.extend(self.open(stream, answer).await);
-                    }
-                    match unopened.is_empty() {
-                        true => backoff.reset(),
-                        false => again = Instant::now() + backoff.next_wait(),
-                    }
+                () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {
+                    self.open_again().await;
                     continue;
                 }
             };
@@ -99,12 +111,13 @@ impl Worker {
             while let Some(job) = jobs.next() {
                 match job.what {
                     What::Open(answer) => {
-                        if let Some(failed) = self.open(job.stream, answer).await {
-                            if unopened.is_empty() {
-                                again = Instant::now() + backoff.next_wait();
-                            }
-                            unopened.push(failed);
-                        }
+                        self.open(Unopened {
+                            stream: job.stream,
+                            answer,
+                            backoff: Backoff::default(),
+                            again: Instant::now(),
+                        })
+                        .await;
                     }
                     What::Write(entries, written) => {
                         let mut bytes = written.bytes;
@@ -138,21 +151,38 @@ impl Worker {
         }
     }
 
-    /// Says what a log has of a stream, if somebody still waits for it; what is to be tried again.
-    async fn open(&mut self, stream: Arc<Stream>, answer: Answer) -> Option<(Arc<Stream>, Answer)> {
-        if answer.is_closed() {
-            return None;
+    /// Says what a log has of a stream, if somebody still waits for it, or tries it again later.
+    async fn open(&mut self, mut asked: Unopened) {
+        if asked.answer.is_closed() {
+            return;
         }
-        match self.sink.open(&stream).await {
+        match self.sink.open(&asked.stream).await {
             Ok(has) => {
-                self.tell(|status| status.trouble = None);
-                let _ = answer.send(has.iter().collect());
-                None
+                self.works();
+                let _ = asked.answer.send(has.iter().collect());
             }
             Err(error) => {
-                self.trouble(&error.to_string());
-                Some((stream, answer))
+                self.trouble(&format!("{}: {error}", asked.stream.name));
+                asked.again = Instant::now() + asked.backoff.next_wait();
+                self.unopened.push(asked);
             }
+        }
+    }
+
+    /// Tries those whose time has come.
+    async fn open_again(&mut self) {
+        let now = Instant::now();
+        let is_due = |it: &mut Unopened| it.again <= now || it.answer.is_closed();
+        let due: Vec<Unopened> = self.unopened.extract_if(.., is_due).collect();
+        for asked in due {
+            self.open(asked).await;
+        }
+    }
+
+    /// Something works, and nothing else is known not to.
+    fn works(&self) {
+        if self.unopened.is_empty() {
+            self.tell(|status| status.trouble = None);
         }
     }
 
@@ -162,10 +192,8 @@ impl Worker {
             let error = match self.sink.write(stream, &entries).await {
                 Ok(()) => {
                     let count = entries.len() as u64;
-                    self.tell(|status| {
-                        status.records += count;
-                        status.trouble = None;
-                    });
+                    self.tell(|status| status.records += count);
+                    self.works();
                     return;
                 }
                 Err(error) => error,
@@ -250,11 +278,7 @@ mod tests {
             refused: 0,
             trouble: None,
         });
-        let worker = Worker {
-            sink,
-            at: 0,
-            sinks: Arc::clone(&sinks),
-        };
+        let worker = Worker::new(sink, 0, Arc::clone(&sinks));
         let (to, jobs) = mpsc::channel(8);
         tokio::spawn(worker.keep(jobs));
         let stream = Arc::new(Stream {

@@ -72,6 +72,8 @@ pub struct Hello {
 pub(crate) struct Account {
     /// Only live data, please: what is durable would have no place.
     pub(crate) is_on_hold: bool,
+    /// Before this connection it had records that the hello does not know of.
+    pub(crate) is_ahead: bool,
     /// The batches that were decoded by then.
     pub(crate) decoded: Vec<Range<u64>>,
     /// The records that are durable or will be.
@@ -127,7 +129,8 @@ impl Hello {
 
 impl Account {
     pub(crate) fn emit(&self) -> Vec<u8> {
-        let mut out = vec![ACCOUNT, u8::from(self.is_on_hold)];
+        let flags = u8::from(self.is_on_hold) | u8::from(self.is_ahead) << 1;
+        let mut out = vec![ACCOUNT, flags];
         emit_ranges(&mut out, &self.decoded);
         emit_ranges(&mut out, &self.has);
         out
@@ -277,11 +280,15 @@ impl<'a> Message<'a> {
                     next: reader.varint()?,
                 })
             }
-            ACCOUNT => Self::Account(Account {
-                is_on_hold: reader.u8()? != 0,
-                decoded: read_ranges(&mut reader)?,
-                has: read_ranges(&mut reader)?,
-            }),
+            ACCOUNT => {
+                let flags = reader.u8()?;
+                Self::Account(Account {
+                    is_on_hold: flags & 1 != 0,
+                    is_ahead: flags & 2 != 0,
+                    decoded: read_ranges(&mut reader)?,
+                    has: read_ranges(&mut reader)?,
+                })
+            }
             REPORT => Self::Report(Report::read(&mut reader)?),
             FORGET => {
                 let start = reader.varint()?;
@@ -351,6 +358,7 @@ mod tests {
         assert_eq!(Message::read(&hello.emit()), Ok(Message::Hello(hello)));
         let account = Account {
             is_on_hold: true,
+            is_ahead: true,
             decoded: vec![0..5, 9..10],
             has: vec![],
         };
@@ -413,6 +421,7 @@ mod tests {
         holds("| hello: ", &hello.emit());
         let account = Account {
             is_on_hold: false,
+            is_ahead: false,
             decoded: vec![0..5, 9..10],
             has: vec![0..690, 695..700],
         };

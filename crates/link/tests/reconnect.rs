@@ -221,9 +221,16 @@ fn what_logs_say_that_answer_late_is_not_taken_for_another_spool_s() {
     let unknowing = receiver.poll_message(now).unwrap();
     copy.handle_message(&unknowing.bytes).unwrap();
     assert!(copy.is_on_hold());
+    // It goes on, up to numbers that the logs do not have.
+    for seq in 20..70 {
+        copy.push(now, seq, record(seq), Class::Alarm);
+    }
     // The logs answer. The report overtakes what else they have.
-    receiver.on_durable(now, 0..50);
-    receiver.on_hold(false);
+    let has: RangeSet = std::iter::once(0..50).fold(RangeSet::default(), |mut set, seqs| {
+        set.insert(seqs);
+        set
+    });
+    receiver.on_opened(now, &has);
     let account = receiver.poll_message(now).unwrap();
     assert_eq!(account.carrier, Carrier::Control);
     now += Duration::from_secs(2);
@@ -232,9 +239,19 @@ fn what_logs_say_that_answer_late_is_not_taken_for_another_spool_s() {
     assert_eq!(copy.durable(), 0, "the spool would be trimmed");
     let error = copy.handle_message(&account.bytes).unwrap_err();
     assert_eq!(error, SenderError::Older { has: 50, next: 20 });
-    // One that has all the records learns it all the same.
+    // One that sent these records itself learns all the same that they are durable.
     let mut whole = sender(0..60);
+    let mut receiver = Receiver::new();
     whole.on_connected(now);
+    let hello = whole.poll_message(now, &ROOM).unwrap();
+    receiver.handle_message(now, &hello.bytes).unwrap();
+    receiver.on_hold(true);
+    receiver.accept(RangeSet::default());
+    let unknowing = receiver.poll_message(now).unwrap();
+    receiver.on_opened(now, &has);
+    let account = receiver.poll_message(now).unwrap();
+    now += Duration::from_secs(2);
+    let report = receiver.poll_message(now).unwrap();
     for message in [unknowing, report] {
         whole.handle_message(&message.bytes).unwrap();
     }

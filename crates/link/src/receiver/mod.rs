@@ -135,6 +135,8 @@ pub struct Receiver {
     /// Given to the owner, and not durable yet.
     held: RangeSet,
     is_on_hold: bool,
+    /// The owner had records that the hello does not know of.
+    is_ahead: bool,
     account_due: bool,
     /// Something was discarded since the last account.
     is_short: bool,
@@ -209,9 +211,24 @@ impl Receiver {
     pub fn accept(&mut self, durable: RangeSet) {
         if self.state == State::Asked {
             self.state = State::Open;
+            self.judge(&durable);
             self.durable = durable;
             self.account_due = true;
         }
+    }
+
+    /// What the owner has of the sender's records, where it could not say so when it [accepted](Self::accept) the
+    /// sender: nothing of this connection is among them, since the sender was on hold until now.
+    pub fn on_opened(&mut self, now: Time, durable: &RangeSet) {
+        self.judge(durable);
+        for seqs in durable.within(0..u64::MAX) {
+            self.on_durable(now, seqs);
+        }
+        self.on_hold(false);
+    }
+
+    fn judge(&mut self, durable: &RangeSet) {
+        self.is_ahead |= durable.max().is_some_and(|last| last >= self.start);
     }
 
     /// What came before the sender was accepted; to be asked after that until there is nothing.
@@ -414,6 +431,7 @@ impl Receiver {
         }
         Account {
             is_on_hold: self.is_on_hold,
+            is_ahead: self.is_ahead,
             decoded: self.decoded(ACCOUNT_RANGES),
             has: has.within(0..u64::MAX).take(ACCOUNT_RANGES).collect(),
         }

@@ -31,9 +31,11 @@ pub(super) struct Flight {
     lost: BTreeSet<u64>,
     /// The batch of each transmission that is the newest of its batch and not lost.
     transmissions: BTreeMap<u64, u64>,
-    /// Those of them that are datagrams by their time, with their batches. What goes over a stream is late because it is
-    /// long, and the transport repeats what it loses of it.
+    /// Those transmissions by their time, with their batches.
     by_time: BTreeSet<(Time, u64)>,
+    /// Those of them that are datagrams. What goes over a stream is late because it is long, and the transport repeats what
+    /// it loses of it.
+    datagrams: BTreeSet<(Time, u64)>,
     next_transmission: u64,
     /// Batches that the peer's transport had, and when.
     acked: BTreeSet<(Time, u64)>,
@@ -87,8 +89,9 @@ impl Flight {
             sent.first.get_or_insert(now);
             sent.last = (transmission, now);
             self.transmissions.insert(transmission, number);
+            self.by_time.insert((now, number));
             if is_datagram {
-                self.by_time.insert((now, number));
+                self.datagrams.insert((now, number));
             }
         }
         transmission
@@ -100,6 +103,7 @@ impl Flight {
         if let Some(sent) = self.sent.get_mut(&number) {
             self.transmissions.remove(&sent.last.0);
             self.by_time.remove(&(sent.last.1, number));
+            self.datagrams.remove(&(sent.last.1, number));
             if let Some(acked) = sent.acked.take() {
                 self.acked.remove(&(acked, number));
             }
@@ -189,7 +193,7 @@ impl Flight {
     /// What was sent by then was overtaken by what has arrived, and counts as lost: the transport would know later, for
     /// its acknowledgements are few.
     pub(super) fn on_overtaken(&mut self, by: Time) {
-        while let Some((at, number)) = self.by_time.first().copied()
+        while let Some((at, number)) = self.datagrams.first().copied()
             && at <= by
         {
             self.lose(number);

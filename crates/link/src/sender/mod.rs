@@ -47,6 +47,8 @@ const MIN_FREE: usize = 100;
 const MUCH: usize = 2;
 /// A batch is begun so long before its deadline, or a tenth of that.
 const GRAIN: Duration = Duration::from_millis(5);
+/// A batch of which nothing is heard for so long is overdue, whatever the way.
+const OVERDUE_AFTER: Duration = Duration::from_secs(12);
 /// Batches overtake each other by less than this, or by a quarter of a round trip, without being lost.
 const MIN_REORDERING: Duration = Duration::from_millis(20);
 
@@ -55,6 +57,8 @@ const MIN_REORDERING: Duration = Duration::from_millis(20);
 struct Session {
     encoder: Encoder,
     control: VecDeque<Vec<u8>>,
+    /// What the spool dropped is to be told.
+    has_dropped: bool,
     /// Where the records of each batch end, from the one before the base on.
     ends: BTreeMap<u64, u64>,
     /// Where those before the first batch end.
@@ -109,6 +113,8 @@ pub struct Sender {
     is_blocked: bool,
     /// When all that was sent is within the rate.
     paid: Time,
+    /// Bytes of the last batch, and what they cost of the rate.
+    last: (u64, Duration),
     stats: SenderStats,
 }
 
@@ -136,6 +142,7 @@ impl Sender {
             reordering: REPORT_AFTER,
             is_blocked: false,
             paid: Time::ZERO,
+            last: (0, Duration::ZERO),
             stats: SenderStats::default(),
         }
     }
@@ -227,7 +234,7 @@ impl Sender {
         self.oldest = self.oldest.max(seqs.end);
         self.durable = self.durable.max(seqs.end);
         if let Some(session) = &mut self.session {
-            session.control.push_back(emit_forget(&(0..self.oldest)));
+            session.has_dropped = true;
         }
     }
 
@@ -255,6 +262,7 @@ impl Sender {
         self.session = Some(Session {
             encoder: Encoder::new(),
             control: VecDeque::from([hello.emit()]),
+            has_dropped: false,
             ends: BTreeMap::new(),
             start: self.next,
             has_account: false,
@@ -340,10 +348,9 @@ impl Sender {
         let Some(session) = &mut self.session else {
             return Ok(());
         };
-        let next = self.next;
-        if let Some(has) = account.has.iter().map(|seqs| seqs.end).max()
-            && has > next
-        {
+        if account.is_ahead {
+            let has = account.has.last().map_or(0, |seqs| seqs.end);
+            let next = session.start;
             return Err(SenderError::Older { has, next });
         }
         session.has_account = true;
@@ -402,6 +409,9 @@ impl Sender {
     pub fn on_refused(&mut self, transmission: u64) {
         self.on_lost(transmission);
         self.is_blocked = true;
+        let (bytes, cost) = std::mem::take(&mut self.last);
+        self.stats.bytes -= bytes;
+        self.paid = self.paid - cost;
     }
 
     /// The receiver's transport has this transmission.
@@ -412,7 +422,8 @@ impl Sender {
     /// Records to be read from the spool, for [`on_read`](Self::on_read).
     pub fn poll_read(&mut self) -> Option<Range<u64>> {
         let session = self.session.as_ref()?;
-        if !session.has_account || session.is_on_hold {
+        // What is gone of one read is told before the next.
+        if !session.has_account || session.is_on_hold || !session.control.is_empty() {
             return None;
         }
         self.backlog.poll_read()
@@ -432,6 +443,11 @@ impl Sender {
             let carrier = Carrier::Control;
             return Some(Outgoing { carrier, bytes });
         }
+        if std::mem::take(&mut session.has_dropped) {
+            let bytes = emit_forget(&(0..self.oldest));
+            let carrier = Carrier::Control;
+            return Some(Outgoing { carrier, bytes });
+        }
         self.datagram = room.datagram;
         self.patience = 2 * REPORT_AFTER + 2 * room.rtt;
         self.reordering = (room.rtt / 4).max(MIN_REORDERING);
@@ -447,10 +463,12 @@ impl Sender {
         // What is due and not sent has no room: asking again without an event is of no use.
         self.is_blocked |= message.is_none() && self.due().is_some_and(|due| due <= now);
         let message = message?;
+        self.last = (message.bytes.len() as u64, Duration::ZERO);
         if let Some(rate) = self.config.rate {
             let bytes = (message.bytes.len() + PACKET_BYTES) as u64;
             let cost = Duration::from_nanos(bytes * 1_000_000_000 / rate.max(1));
             self.paid = self.paid.max(now) + cost;
+            self.last.1 = cost;
         }
         Some(message)
     }
@@ -663,7 +681,7 @@ impl Sender {
     #[must_use]
     pub fn overdue(&self, now: Time) -> Option<Duration> {
         let waits = now.saturating_duration_since(self.flight.oldest()?);
-        waits.checked_sub(self.patience)
+        waits.checked_sub(self.patience.min(OVERDUE_AFTER))
     }
 
     /// Whether the receiver takes live data alone, because what it makes durable has no place.

@@ -218,8 +218,8 @@ impl Channel {
         control.capacity() > 0
     }
 
-    /// Sends a message, for which there is room, to a peer that takes control messages. What can't be sent ends the
-    /// connection, which [`input`](Self::input) tells.
+    /// Sends a message, for which there is room, to a peer that takes control messages. Whether the connection is over is
+    /// told by [`input`](Self::input).
     ///
     /// # Errors
     /// The transmission, if it finds no place: that of a large batch while another one waits for its stream.

@@ -125,18 +125,18 @@ impl Downlink {
     /// When the connection is over.
     pub async fn next(&mut self) -> Result<Arrival, DownlinkError> {
         loop {
+            while self.channel.takes_control()
+                && let Some(message) = self.receiver.poll_message(self.now())
+            {
+                // What a receiver says is small.
+                let _ = self.channel.send(message);
+            }
             if let Some(arrival) = self
                 .receiver
                 .poll_early(self.now())
                 .map_err(|e| self.refuse(e))?
             {
                 return Ok(arrival);
-            }
-            while self.channel.takes_control()
-                && let Some(message) = self.receiver.poll_message(self.now())
-            {
-                // What a receiver says is small.
-                let _ = self.channel.send(message);
             }
             let wake = match self.channel.takes_control() {
                 true => self.receiver.poll_timeout(),
@@ -177,6 +177,13 @@ impl Downlink {
     /// Sends the sender away, and says why.
     pub fn reject(self, reason: &str) {
         self.channel.close(reason);
+    }
+
+    /// These were durable before, which could not be said when the sender was [accepted](Self::accept) and put
+    /// [on hold](Self::on_hold); with this it no longer is.
+    pub fn on_opened(&mut self, durable: &RangeSet) {
+        let now = self.now();
+        self.receiver.on_opened(now, durable);
     }
 
     /// These are durable.

@@ -161,6 +161,7 @@ pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Res
     }
     manager.stopping();
     feeding.shutdown().await;
+    month.write();
     if let Ok(uplink) = Arc::try_unwrap(uplink) {
         uplink.close(PATIENCE).await;
     }
