@@ -293,7 +293,7 @@ impl Session {
         });
         let entries: Arc<Vec<Entry>> = Arc::new(entries.collect());
         if !delivery.is_backfill && !self.shore.lives.is_empty() {
-            self.show(&entries);
+            self.show(&delivery);
         }
         if entries.is_empty() {
             return;
@@ -352,7 +352,7 @@ impl Session {
         self.held <= MAX_HELD / 2 && self.held_bytes <= MAX_HELD_BYTES / 2
     }
 
-    fn show(&self, entries: &[Entry]) {
+    fn show(&self, delivery: &Delivery) {
         let mut newest = lock(&self.shore.shared.newest);
         if newest.len() >= MAX_NAMES && !newest.contains_key(&self.stream.name) {
             newest.clear();
@@ -364,12 +364,9 @@ impl Session {
             // Its numbers began anew.
             (*id, *filter) = (self.stream.id, LiveFilter::new());
         }
-        let fresh = entries.iter().filter_map(|entry| {
-            let record = filter.filter(entry.seq, &entry.record)?;
-            Some(Entry {
-                seq: entry.seq,
-                record,
-            })
+        let fresh = delivery.live().filter_map(|(seq, record)| {
+            let record = filter.filter(seq, &record)?;
+            Some(Entry { seq, record })
         });
         let fresh: Arc<Vec<Entry>> = Arc::new(fresh.collect());
         drop(newest);

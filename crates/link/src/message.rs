@@ -25,6 +25,7 @@ const BATCH: u8 = 0x40;
 const SCATTERED: u8 = 0x01;
 const ALARM: u8 = 0x02;
 const BACKFILL: u8 = 0x04;
+const REPLACED: u8 = 0x08;
 
 /// Why bytes are no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -101,6 +102,9 @@ pub(crate) struct BatchHead {
     /// How many records follow each other, and how many numbers are left out before the next do. `None`
     /// where all follow each other.
     pub(crate) runs: Option<Vec<(u64, u64)>>,
+    /// Values that newer records replace, which may have been shown: those of all records are counted through, in the order
+    /// of [`delta::parts`](crate::delta::parts).
+    pub(crate) replaced: Vec<Range<u64>>,
 }
 
 /// A message as it is read.
@@ -184,7 +188,8 @@ impl BatchHead {
         let flag = |is: bool, bit: u8| if is { bit } else { 0 };
         let flags = flag(self.is_alarm, ALARM)
             | flag(self.is_backfill, BACKFILL)
-            | flag(self.runs.is_some(), SCATTERED);
+            | flag(self.runs.is_some(), SCATTERED)
+            | flag(!self.replaced.is_empty(), REPLACED);
         out.push(BATCH | flags);
         // Zigzag: the small ones of either sign are short.
         emit_varint(out, ((self.offset << 1) ^ (self.offset >> 63)) as u64);
@@ -194,6 +199,9 @@ impl BatchHead {
                 emit_varint(out, *len);
                 emit_varint(out, *gap);
             }
+        }
+        if !self.replaced.is_empty() {
+            emit_ranges(out, &self.replaced);
         }
     }
 
@@ -214,11 +222,16 @@ impl BatchHead {
                 Some(runs)
             }
         };
+        let replaced = match flags & REPLACED {
+            0 => Vec::new(),
+            _ => read_ranges(reader)?,
+        };
         Ok(Self {
             is_alarm: flags & ALARM != 0,
             is_backfill: flags & BACKFILL != 0,
             offset,
             runs,
+            replaced,
         })
     }
 
@@ -235,6 +248,7 @@ impl BatchHead {
             is_backfill,
             offset: first.wrapping_sub(end) as i64,
             runs,
+            replaced: Vec::new(),
         }
     }
 
@@ -294,7 +308,7 @@ impl<'a> Message<'a> {
                 let start = reader.varint()?;
                 Self::Forget(start..bounded(start + reader.varint()?)?)
             }
-            kind if kind & !(SCATTERED | ALARM | BACKFILL) == BATCH => {
+            kind if kind & !(SCATTERED | ALARM | BACKFILL | REPLACED) == BATCH => {
                 let head = BatchHead::read(kind, &mut reader)?;
                 return Ok(Self::Batch(head, reader.rest()));
             }
@@ -305,6 +319,12 @@ impl<'a> Message<'a> {
             false => Err(MalformedMessage::Rest),
         }
     }
+}
+
+/// Whether one of these ranges, which are in order, has a number.
+pub(crate) fn is_within(ranges: &[Range<u64>], number: u64) -> bool {
+    let after = ranges.partition_point(|range| range.start <= number);
+    after > 0 && ranges[after - 1].contains(&number)
 }
 
 /// A number that a varint can carry.
@@ -385,7 +405,8 @@ mod tests {
         );
         let mut out = Vec::new();
         let seqs = [90..93, 95..96, 100..102];
-        let head = BatchHead::of(&seqs, 100, true, false);
+        let mut head = BatchHead::of(&seqs, 100, true, false);
+        head.replaced = vec![0..2, 7..8];
         head.emit(&mut out);
         out.extend_from_slice(b"batch");
         let Ok(Message::Batch(head, b"batch")) = Message::read(&out) else {
@@ -395,6 +416,7 @@ mod tests {
         assert_eq!(head.seqs(100, 7), Err(MalformedMessage::Ranges));
         assert_eq!(head.seqs(3, 6), Err(MalformedMessage::Ranges));
         assert!(head.is_alarm && !head.is_backfill);
+        assert_eq!(head.replaced, [0..2, 7..8]);
     }
 
     /// `docs/link-protocol.md` has these bytes.
@@ -443,6 +465,11 @@ mod tests {
             &head(&[700..703, 705..706], true, false),
         );
         holds("| backfill: ", &head(&[650..660], false, true));
+        let mut again = BatchHead::of(&[690..693], 700, false, false);
+        again.replaced = vec![1..3];
+        let mut out = Vec::new();
+        again.emit(&mut out);
+        holds("| batch after a break: ", &out);
     }
 
     #[test]

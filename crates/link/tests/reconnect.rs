@@ -295,3 +295,61 @@ fn what_newer_records_replace_is_not_new_after_a_break() {
     assert_eq!(lane(4), Some(Lane::Live));
     assert_eq!(sender.durable(), 5);
 }
+
+#[test]
+fn what_newer_records_replace_in_part_is_shown_in_part_after_a_break() {
+    let delta = |values: &str| {
+        let text =
+            format!(r#"{{"context":"c","updates":[{{"$source":"s","values":[{values}]}}]}}"#);
+        Record::parse(text.as_bytes()).unwrap()
+    };
+    let a = |value: u64| format!(r#"{{"path":"a","value":{value}}}"#);
+    let b = r#"{"path":"b","value":0}"#;
+    let vessel = |name: &str| format!(r#"{{"path":"","value":{{{name}"mmsi":"m"}}}}"#);
+    let records = [
+        delta(&[&a(0), b, &vessel(r#""name":"n","#)].join(",")),
+        delta(&[a(1), vessel("")].join(",")),
+        // Not sent before the break: what it replaces has not been shown to be old.
+        delta(b),
+    ];
+    let class = |seq: u64| [Class::Telemetry, Class::Alarm][usize::from(seq == 1)];
+    for is_restarted in [false, true] {
+        let (mut now, mut sent) = (Time::ZERO, sender(0..0));
+        sent.on_connected(now);
+        for seq in 0..2 {
+            sent.push(now, seq, records[seq as usize].clone(), class(seq));
+        }
+        now += Duration::from_secs(1);
+        while sent.poll_message(now, &ROOM).is_some() {}
+        sent.on_disconnected(now);
+        if is_restarted {
+            sent = sender(0..2);
+            for seq in 0..2 {
+                sent.restore(now, seq, records[seq as usize].clone(), class(seq));
+            }
+        }
+        sent.push(now, 2, records[2].clone(), Class::Telemetry);
+        let (mut receiver, account) = meet(now, &mut sent, RangeSet::default());
+        sent.handle_message(&account.bytes).unwrap();
+        let (mut shown, mut logged) = (Vec::new(), Vec::new());
+        for _ in 0..100 {
+            now += Duration::from_millis(10);
+            while let Some(message) = sent.poll_message(now, &ROOM) {
+                let arrival = receiver.handle_message(now, &message.bytes).unwrap();
+                let Some(Arrival::Delivery(delivery)) = arrival else {
+                    continue;
+                };
+                let live = delivery.live();
+                shown.extend(live.map(|(seq, left)| (seq, left.into_owned())));
+                let entries = delivery.entries();
+                logged.extend(entries.map(|(seq, record)| (seq, record.clone())));
+            }
+        }
+        let left = delta(&format!(r#"{b},{{"path":"","value":{{"name":"n"}}}}"#));
+        let wanted = [(1, records[1].clone()), (0, left), (2, records[2].clone())];
+        assert_eq!(shown, wanted, "restarted: {is_restarted}");
+        logged.sort_by_key(|(seq, _)| *seq);
+        let whole: Vec<_> = (0..).zip(records.iter().cloned()).collect();
+        assert_eq!(logged, whole);
+    }
+}

@@ -118,10 +118,10 @@ impl Shore {
                     link.accept(self.durable.clone());
                 }
                 Ok(Arrival::Delivery(delivery)) => {
+                    for (seq, record) in delivery.live() {
+                        self.filter.filter(seq, &record);
+                    }
                     for (seq, record) in delivery.entries() {
-                        if !delivery.is_backfill {
-                            self.filter.filter(seq, record);
-                        }
                         let _ = self.got.send((seq, record.clone(), link.via()));
                     }
                     for seqs in delivery.new {

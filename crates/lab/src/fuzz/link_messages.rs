@@ -115,6 +115,7 @@ fn taken(receiver: &mut Receiver, now: Time, arrival: Option<Arrival>) -> u64 {
                 delivery.records.len() as u64,
                 delivery.seqs.iter().map(len).sum::<u64>()
             );
+            assert!(delivery.live().count() <= delivery.entries().count());
             for seqs in delivery.new {
                 receiver.on_durable(now, seqs);
             }

@@ -81,6 +81,19 @@ impl Source {
         self.delta(at).values.into_iter().map(|value| value.name)
     }
 
+    /// The names of those of its values that a record has which is a part of it; `None` if it is none.
+    pub(crate) fn names_of(&self, at: u64, part: &Record) -> Option<Vec<String>> {
+        let names: Vec<String> = self.names(at).collect();
+        let mut choices = (1..1_u32 << names.len()).rev();
+        choices.find_map(|choice| {
+            let chosen = names.iter().enumerate();
+            let chosen = chosen.filter(|(at, _)| choice & 1 << at > 0);
+            let chosen: Vec<String> = chosen.map(|(_, name)| name.clone()).collect();
+            let left = self.part(at, |name| chosen.iter().any(|it| it == name));
+            (left.as_ref() == Some(part)).then_some(chosen)
+        })
+    }
+
     /// Whether it is an alarm.
     pub fn class(&self, at: u64) -> Class {
         match self.kind(at) {

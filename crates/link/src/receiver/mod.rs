@@ -9,6 +9,7 @@
 //!
 //! One receiver serves one connection.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,9 +19,10 @@ use towline_wire::{RangeSet, Time};
 
 use crate::REPORT_AFTER;
 use crate::codec::{DecodeError, Decoder, Record};
+use crate::delta::{self, Part};
 use crate::message::{
     Account, BatchHead, Hello, MAX_CONTROL, MAX_RANGES, MalformedMessage, Message,
-    RANGES_IN_REPORT, Report, VERSION,
+    RANGES_IN_REPORT, Report, VERSION, is_within,
 };
 use crate::outgoing::{Carrier, Outgoing};
 
@@ -81,6 +83,8 @@ pub struct Delivery {
     pub records: Arc<[Record]>,
     /// They are old: for logs alone.
     pub is_backfill: bool,
+    /// Their values that newer ones replace, which may have been shown; counted through all records.
+    replaced: Vec<Range<u64>>,
 }
 
 impl Delivery {
@@ -88,12 +92,39 @@ impl Delivery {
     pub fn entries(&self) -> impl Iterator<Item = (u64, &Record)> {
         let seqs = self.seqs.iter().cloned().flatten();
         seqs.zip(&*self.records)
-            .filter(|(seq, _)| self.is_new(*seq))
+            .filter(|(seq, _)| is_within(&self.new, *seq))
     }
 
-    fn is_new(&self, seq: u64) -> bool {
-        let after = self.new.partition_point(|range| range.start <= seq);
-        after > 0 && self.new[after - 1].contains(&seq)
+    /// What those see who show what is, not what was: nothing of backfill, and of the records that are new nothing that is
+    /// older than what the sender sent on connections before. What overtakes on this connection is for a
+    /// [`LiveFilter`](crate::LiveFilter).
+    pub fn live(&self) -> impl Iterator<Item = (u64, Cow<'_, Record>)> {
+        let mut first = 0;
+        let seqs = self.seqs.iter().cloned().flatten().zip(&*self.records);
+        seqs.filter(|_| !self.is_backfill)
+            .filter_map(move |(seq, record)| {
+                let left = self.left(record, &mut first)?;
+                is_within(&self.new, seq).then_some((seq, left))
+            })
+    }
+
+    /// What of a record is not replaced; its values are counted from `first` on.
+    fn left<'a>(&self, record: &'a Record, first: &mut u64) -> Option<Cow<'a, Record>> {
+        if self.replaced.is_empty() {
+            return Some(Cow::Borrowed(record));
+        }
+        let parts = delta::parts(record);
+        let places = *first..;
+        *first += parts.len() as u64;
+        let gone: Vec<&Part> = parts
+            .iter()
+            .zip(places)
+            .filter_map(|(part, at)| is_within(&self.replaced, at).then_some(part))
+            .collect();
+        match gone.is_empty() {
+            true => Some(Cow::Borrowed(record)),
+            false => delta::without(record, &gone).map(Cow::Owned),
+        }
     }
 }
 
@@ -306,6 +337,7 @@ impl Receiver {
             seqs,
             records: decoded.records,
             is_backfill: head.is_backfill,
+            replaced: head.replaced.clone(),
         })))
     }
 

@@ -2,20 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 use towline_wire::Time;
 
+use super::batch::Batch;
 use crate::codec::{MAX_IN_FLIGHT, Record};
+use crate::message::is_within;
 use crate::outgoing::Lane;
 
 /// A batch that was sent.
 #[derive(Debug)]
-pub(super) struct Sent {
-    pub(super) seqs: Vec<Range<u64>>,
-    pub(super) records: Arc<[Record]>,
-    pub(super) lane: Lane,
+struct Sent {
+    batch: Batch,
     /// When it was sent first.
     first: Option<Time>,
     /// Its newest transmission, and when that was.
@@ -55,19 +54,11 @@ impl Flight {
     }
 
     /// Takes a batch that is about to be sent.
-    pub(super) fn insert(
-        &mut self,
-        number: u64,
-        seqs: Vec<Range<u64>>,
-        records: Arc<[Record]>,
-        lane: Lane,
-    ) {
-        let held = records.iter().map(Record::memory).sum();
+    pub(super) fn insert(&mut self, number: u64, batch: Batch) {
+        let held = batch.records.iter().map(Record::memory).sum();
         self.held += held;
         let sent = Sent {
-            seqs,
-            records,
-            lane,
+            batch,
             first: None,
             last: (u64::MAX, Time::ZERO),
             acked: None,
@@ -76,8 +67,8 @@ impl Flight {
         self.sent.insert(number, sent);
     }
 
-    pub(super) fn get(&self, number: u64) -> Option<&Sent> {
-        self.sent.get(&number)
+    pub(super) fn get(&self, number: u64) -> Option<&Batch> {
+        self.sent.get(&number).map(|sent| &sent.batch)
     }
 
     /// It is sent now, as a datagram or not; the number of that transmission.
@@ -160,7 +151,7 @@ impl Flight {
         }
         let is_alarm = |number: &&u64| {
             let sent = self.sent.get(number);
-            sent.is_some_and(|sent| sent.lane == Lane::Alarm)
+            sent.is_some_and(|sent| sent.batch.lane == Lane::Alarm)
         };
         let number = *self.lost.iter().find(is_alarm)?;
         self.lost.remove(&number);
@@ -181,7 +172,7 @@ impl Flight {
             if let Some(sent) = self.sent.remove(&number) {
                 self.held -= sent.held;
                 newest = newest.max(sent.first);
-                self.decoded.insert(number, sent.seqs);
+                self.decoded.insert(number, sent.batch.seqs);
             }
         }
         while self.decoded.len() > MAX_IN_FLIGHT {
@@ -205,18 +196,16 @@ impl Flight {
         &'a mut self,
         account: &[Range<u64>],
     ) -> impl Iterator<Item = &'a Range<u64>> {
-        let is_spoken_of = |number: &u64| {
-            let after = account.partition_point(|range| range.start <= *number);
-            after > 0 && account[after - 1].contains(number)
-        };
-        self.decoded.retain(|number, _| !is_spoken_of(number));
-        let sent = self.sent.values().map(|sent| &sent.seqs);
+        self.decoded
+            .retain(|number, _| !is_within(account, *number));
+        let sent = self.sent.values().map(|sent| &sent.batch.seqs);
         self.decoded.values().chain(sent).flatten()
     }
 
     /// The connection is gone; what was on its way.
-    pub(super) fn clear(&mut self) -> impl Iterator<Item = Sent> + use<> {
-        std::mem::take(self).sent.into_values()
+    pub(super) fn clear(&mut self) -> impl Iterator<Item = Batch> + use<> {
+        let sent = std::mem::take(self).sent;
+        sent.into_values().map(|sent| sent.batch)
     }
 }
 
@@ -230,7 +219,13 @@ mod tests {
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         for number in 0..3 {
             let seqs = std::iter::once(number..number + 1).collect();
-            flight.insert(number, seqs, Arc::from([]), Lane::Live);
+            let batch = Batch {
+                seqs,
+                records: std::sync::Arc::from([]),
+                lane: Lane::Live,
+                replaced: Vec::new(),
+            };
+            flight.insert(number, batch);
             flight.on_sent(at(number * 100), number, true);
         }
         flight.on_lost(0);

@@ -11,32 +11,31 @@
 //! it. Nothing here touches a connection, a file or a clock.
 
 mod backlog;
+mod batch;
 mod flight;
 mod queue;
+mod session;
 mod terms;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 use towline_wire::{RangeSet, Time};
 
 use crate::REPORT_AFTER;
-use crate::codec::{Encoder, Record};
+use crate::codec::Record;
 use crate::delta;
 use crate::live::Newest;
-use crate::message::{Account, BatchHead, Hello, MAX_RANGES, Message, VERSION, emit_forget};
+use crate::message::{Account, Hello, Message, VERSION};
 pub use crate::outgoing::{Carrier, Lane, Outgoing};
 use backlog::Backlog;
+use batch::{Batch, Gathering, MAX_BATCH};
 use flight::Flight;
 pub use queue::{MAX_HELD, MAX_WAITING};
 use queue::{Queue, Waiting};
+use session::Session;
 pub use terms::{Class, Held, Room, SenderConfig, SenderError, SenderStats};
 
-/// Cap: records in a batch, and bytes of memory that they take.
-const MAX_BATCH: usize = 1_024;
-const MAX_BATCH_HELD: usize = 1 << 20;
 /// What a batch is expected to take beside its records, and what a packet takes beside the batch, in bytes.
 const BATCH_BYTES: f64 = 8.0;
 const PACKET_BYTES: usize = 52;
@@ -52,35 +51,6 @@ const OVERDUE_AFTER: Duration = Duration::from_secs(12);
 /// Batches overtake each other by less than this, or by a quarter of a round trip, without being lost.
 const MIN_REORDERING: Duration = Duration::from_millis(20);
 
-/// A connection's part of it.
-#[derive(Debug)]
-struct Session {
-    encoder: Encoder,
-    control: VecDeque<Vec<u8>>,
-    /// What the spool dropped is to be told.
-    has_dropped: bool,
-    /// Where the records of each batch end, from the one before the base on.
-    ends: BTreeMap<u64, u64>,
-    /// Where those before the first batch end.
-    start: u64,
-    has_account: bool,
-    /// One came that was not on hold: the logs of the receiver have said what they have.
-    is_judged: bool,
-    /// What reports said to be durable before that: it is not said again.
-    early_durable: u64,
-    is_on_hold: bool,
-}
-
-impl Session {
-    /// Where the records of the batch before `base` end.
-    fn end_before(&self, base: u64) -> u64 {
-        let before = base
-            .checked_sub(1)
-            .and_then(|number| self.ends.get(&number));
-        before.copied().unwrap_or(self.start)
-    }
-}
-
 /// One end of a link: takes records, gives messages.
 #[derive(Debug)]
 pub struct Sender {
@@ -94,7 +64,7 @@ pub struct Sender {
     live: Queue,
     /// Records that the receiver may have or not: its account tells. They are among those that stayed behind.
     doubtful: Queue,
-    /// What was pushed last of each name.
+    /// Of each name the newest that was sent, or may have been: a receiver that began anew does not know that it showed it.
     newest: Newest,
     /// What stayed behind, in the spool.
     backlog: Backlog,
@@ -163,6 +133,9 @@ impl Sender {
         if !self.backlog.contains(seq) {
             return;
         }
+        for name in delta::names(&record) {
+            self.newest.see(name, seq);
+        }
         match class {
             Class::Alarm => {
                 self.backlog.take(seq);
@@ -175,9 +148,7 @@ impl Sender {
     /// Keeps a record until the receiver says whether it has it.
     fn doubt(&mut self, now: Time, seq: u64, record: Record) {
         self.backlog.insert(seq..seq + 1);
-        for name in self.doubtful.push(seq, record, now) {
-            self.newest.see(*name, seq);
-        }
+        self.doubtful.push(seq, record, now);
         while self.doubtful.is_full() {
             self.doubtful.pop();
         }
@@ -188,9 +159,7 @@ impl Sender {
             Class::Alarm => &mut self.alarms,
             Class::Telemetry => &mut self.live,
         };
-        for name in queue.push(seq, record, now) {
-            self.newest.see(*name, seq);
-        }
+        queue.push(seq, record, now);
         self.bound();
     }
 
@@ -234,7 +203,7 @@ impl Sender {
         self.oldest = self.oldest.max(seqs.end);
         self.durable = self.durable.max(seqs.end);
         if let Some(session) = &mut self.session {
-            session.has_dropped = true;
+            session.on_dropped();
         }
     }
 
@@ -243,7 +212,7 @@ impl Sender {
         let from = seqs.start.max(self.oldest);
         self.stats.dropped += seqs.end.saturating_sub(from);
         if let Some(session) = &mut self.session {
-            session.control.push_back(emit_forget(seqs));
+            session.on_gone(seqs);
         }
     }
 
@@ -259,17 +228,7 @@ impl Sender {
             next: self.next,
         };
         self.is_blocked = false;
-        self.session = Some(Session {
-            encoder: Encoder::new(),
-            control: VecDeque::from([hello.emit()]),
-            has_dropped: false,
-            ends: BTreeMap::new(),
-            start: self.next,
-            has_account: false,
-            is_judged: false,
-            early_durable: 0,
-            is_on_hold: false,
-        });
+        self.session = Some(Session::new(&hello));
     }
 
     /// The connection is gone. What was on its way waits again.
@@ -312,16 +271,13 @@ impl Sender {
                 if let Some(newest) = newest {
                     self.flight.on_overtaken(newest - self.reordering);
                 }
-                // What an account says of other records may yet be that all this is about another spool's.
-                match &mut self.session {
-                    Some(session) if !session.is_judged => {
-                        session.early_durable = session.early_durable.max(report.durable);
-                    }
-                    _ => self.on_durable(report.durable),
+                let session = self.session.as_mut();
+                if let Some(durable) = session.and_then(|it| it.on_report(report.durable)) {
+                    self.on_durable(durable);
                 }
                 Ok(())
             }
-            Message::Account(account) => self.on_account(account),
+            Message::Account(account) => self.on_account(&account),
             _ => Err(SenderError::Unexpected),
         }
     }
@@ -332,9 +288,7 @@ impl Sender {
         if numbers.is_empty() {
             return None;
         }
-        session.encoder.on_decoded(numbers.clone());
-        let first = session.encoder.base().saturating_sub(1);
-        session.ends = session.ends.split_off(&first);
+        session.on_decoded(numbers.clone());
         self.flight.on_decoded(numbers)
     }
 
@@ -344,22 +298,11 @@ impl Sender {
     }
 
     /// What the receiver has; the rest is to be sent again.
-    fn on_account(&mut self, account: Account) -> Result<(), SenderError> {
+    fn on_account(&mut self, account: &Account) -> Result<(), SenderError> {
         let Some(session) = &mut self.session else {
             return Ok(());
         };
-        if account.is_ahead {
-            let has = account.has.last().map_or(0, |seqs| seqs.end);
-            let next = session.start;
-            return Err(SenderError::Older { has, next });
-        }
-        session.has_account = true;
-        session.is_judged |= !account.is_on_hold;
-        let durable = match session.is_judged {
-            true => session.early_durable,
-            false => 0,
-        };
-        session.is_on_hold = account.is_on_hold;
+        let durable = session.on_account(account)?;
         for numbers in &account.decoded {
             self.on_decoded(numbers.clone());
         }
@@ -389,7 +332,6 @@ impl Sender {
             ..
         }) = self.doubtful.pop()
         {
-            // A receiver that began anew does not know that it showed a newer one.
             if self.newest.are_replaced(&names, seq) {
                 self.stats.conflated += u64::from(self.backlog.contains(seq));
             } else if self.backlog.take(seq) {
@@ -421,12 +363,8 @@ impl Sender {
 
     /// Records to be read from the spool, for [`on_read`](Self::on_read).
     pub fn poll_read(&mut self) -> Option<Range<u64>> {
-        let session = self.session.as_ref()?;
-        // What is gone of one read is told before the next.
-        if !session.has_account || session.is_on_hold || !session.control.is_empty() {
-            return None;
-        }
-        self.backlog.poll_read()
+        let may_read = self.session.as_ref()?.may_read();
+        may_read.then(|| self.backlog.poll_read()).flatten()
     }
 
     /// What the spool gave for `seqs`: of all below `next`. What it left out of these is gone.
@@ -439,12 +377,7 @@ impl Sender {
     /// The next message, if there is one and room for it.
     pub fn poll_message(&mut self, now: Time, room: &Room) -> Option<Outgoing> {
         let session = self.session.as_mut()?;
-        if let Some(bytes) = session.control.pop_front() {
-            let carrier = Carrier::Control;
-            return Some(Outgoing { carrier, bytes });
-        }
-        if std::mem::take(&mut session.has_dropped) {
-            let bytes = emit_forget(&(0..self.oldest));
+        if let Some(bytes) = session.poll_control(self.oldest) {
             let carrier = Carrier::Control;
             return Some(Outgoing { carrier, bytes });
         }
@@ -527,10 +460,7 @@ impl Sender {
 
     /// A batch of what waits.
     fn compose(&mut self, now: Time, lane: Lane) -> Option<Outgoing> {
-        let is_full = self
-            .session
-            .as_ref()
-            .is_none_or(|session| session.encoder.is_full());
+        let is_full = self.session.as_ref().is_none_or(Session::is_full);
         if is_full || self.flight.held() > MAX_HELD {
             self.is_blocked = true;
             return None;
@@ -549,45 +479,20 @@ impl Sender {
             self.backlog.bound();
         }
         let fitting = fitting.min(self.records_in(self.free, lane));
-        let mut seqs: Vec<Range<u64>> = Vec::new();
-        let mut records = Vec::new();
-        let mut held = 0;
-        while records.len() < fitting && held < MAX_BATCH_HELD && seqs.len() < MAX_RANGES {
-            let waiting = match lane {
-                Lane::Alarm => self
-                    .alarms
-                    .pop()
-                    .map(|waiting| (waiting.seq, waiting.record)),
-                Lane::Live => self.live.pop().map(|waiting| (waiting.seq, waiting.record)),
-                Lane::Backfill => self.backlog.pop(),
-            };
-            let Some((seq, record)) = waiting else {
-                break;
-            };
-            held += record.memory();
-            records.push(record);
-            match seqs.last_mut() {
-                Some(last) if last.end == seq => last.end += 1,
-                _ => seqs.push(seq..seq + 1),
-            }
-        }
-        let records: Arc<[Record]> = records.into();
+        let batch = self.gather(lane, fitting);
+        let count = batch.records.len() as u64;
         let session = self.session.as_mut()?;
-        let Ok(number) = session.encoder.push(Arc::clone(&records)) else {
+        let Some(number) = session.push(&batch.seqs, &batch.records) else {
             debug_assert!(
                 false,
                 "there was room, and one megabyte of records is no large batch"
             );
-            for seqs in seqs {
+            for seqs in batch.seqs {
                 self.backlog.insert(seqs);
             }
             return None;
         };
-        session
-            .ends
-            .insert(number, seqs.last().map_or(0, |last| last.end));
-        let count = records.len() as u64;
-        self.flight.insert(number, seqs, records, lane);
+        self.flight.insert(number, batch);
         let message = self.emit(now, number)?;
         self.stats.batches += 1;
         self.stats.sent += count;
@@ -600,18 +505,45 @@ impl Sender {
         Some(message)
     }
 
-    /// The message of a batch, in the light of what the receiver knows by now.
-    fn emit(&mut self, now: Time, number: u64) -> Option<Outgoing> {
-        let session = self.session.as_mut()?;
-        let sent = self.flight.get(number)?;
-        let lane = sent.lane;
-        let end = session.end_before(session.encoder.base());
-        let head = BatchHead::of(&sent.seqs, end, lane == Lane::Alarm, lane == Lane::Backfill);
-        let mut bytes = Vec::new();
-        head.emit(&mut bytes);
-        if !session.encoder.encode(number, &mut bytes) {
-            return None;
+    /// Takes so many of those that wait, or fewer.
+    fn gather(&mut self, lane: Lane, most: usize) -> Batch {
+        let mut batch = Gathering::default();
+        while batch.len() < most && !batch.is_full() {
+            let queue = match lane {
+                Lane::Alarm => &mut self.alarms,
+                Lane::Live => &mut self.live,
+                Lane::Backfill => {
+                    let Some((seq, record)) = self.backlog.pop() else {
+                        break;
+                    };
+                    batch.push(seq, record);
+                    continue;
+                }
+            };
+            let Some(Waiting {
+                seq, record, names, ..
+            }) = queue.pop()
+            else {
+                break;
+            };
+            match &self.session {
+                Some(session) if session.is_older(seq) => {
+                    batch.push_older(seq, record, &self.newest);
+                }
+                _ => batch.push(seq, record),
+            }
+            for name in &names {
+                self.newest.see(*name, seq);
+            }
         }
+        batch.finish(lane)
+    }
+
+    /// The message of a batch.
+    fn emit(&mut self, now: Time, number: u64) -> Option<Outgoing> {
+        let batch = self.flight.get(number)?;
+        let lane = batch.lane;
+        let bytes = self.session.as_mut()?.encode(number, batch)?;
         self.stats.bytes += bytes.len() as u64;
         let is_datagram = bytes.len() <= self.datagram;
         let transmission = self.flight.on_sent(now, number, is_datagram);
@@ -687,9 +619,7 @@ impl Sender {
     /// Whether the receiver takes live data alone, because what it makes durable has no place.
     #[must_use]
     pub fn is_on_hold(&self) -> bool {
-        self.session
-            .as_ref()
-            .is_some_and(|session| session.is_on_hold)
+        self.session.as_ref().is_some_and(Session::is_on_hold)
     }
 
     /// Numbers that people watch.

@@ -55,8 +55,8 @@ impl Queue {
         self.waiting.front()
     }
 
-    /// Adds a record; one that is older than others takes its place before them. Its names.
-    pub(super) fn push(&mut self, seq: u64, record: Record, since: Time) -> &[u64] {
+    /// Adds a record; one that is older than others takes its place before them.
+    pub(super) fn push(&mut self, seq: u64, record: Record, since: Time) {
         let at = self.waiting.partition_point(|waiting| waiting.seq < seq);
         let parts = delta::parts(&record);
         let mut names = Vec::with_capacity(parts.len());
@@ -87,7 +87,6 @@ impl Queue {
         };
         // `replace` moved nothing.
         self.waiting.insert(at, waiting);
-        &self.waiting[at].names
     }
 
     fn replace(&mut self, seq: u64) {

@@ -158,19 +158,21 @@ impl Printing {
     fn print(&self, of: &(String, u64), delivery: &Delivery) -> io::Result<()> {
         let mut text = Vec::new();
         self.with(of, |stream| {
-            for (seq, record) in delivery.entries() {
-                // Two connections of one sender may have it.
-                if !stream.printed.insert(seq..seq + 1) {
-                    continue;
+            // Two connections of one sender may have it.
+            let is_new = |seq| !stream.printed.contains(seq);
+            if self.live {
+                for (seq, record) in delivery.live().filter(|(seq, _)| is_new(*seq)) {
+                    if let Some(fresh) = stream.filter.filter(seq, &record) {
+                        self.line(of, seq, &fresh, &mut text);
+                    }
                 }
-                let fresh = match self.live {
-                    true if delivery.is_backfill => None,
-                    true => stream.filter.filter(seq, record),
-                    false => Some(record.clone()),
-                };
-                if let Some(record) = fresh {
-                    self.line(of, seq, &record, &mut text);
+            } else {
+                for (seq, record) in delivery.entries().filter(|(seq, _)| is_new(*seq)) {
+                    self.line(of, seq, record, &mut text);
                 }
+            }
+            for seqs in &delivery.new {
+                stream.printed.insert(seqs.clone());
             }
         });
         let mut out = io::stdout().lock();

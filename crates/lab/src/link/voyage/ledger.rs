@@ -26,16 +26,18 @@ pub(super) struct Ledger {
     source: Source,
     entries: Vec<Entry>,
     log: RangeSet,
-    /// The newest record that was shown of each name, since the shore began and at all.
-    shown: [HashMap<String, u64>; 2],
+    /// The newest record of each name that the spool said was durable.
+    newest: HashMap<String, u64>,
+    /// The newest that was shown, whether the shore began again since or not.
+    shown: HashMap<String, u64>,
     pub(super) wrong: u64,
     /// Records that a connection gave twice.
     pub(super) twice: u64,
     /// Records that came to the log although it had them, from an older connection.
     pub(super) logged_again: u64,
     pub(super) stale: u64,
-    /// Values that are older than what was shown before the shore began again.
-    pub(super) stale_after_restart: u64,
+    /// Values of live records that were not shown, though they are the newest that was durable.
+    pub(super) withheld: u64,
     pub(super) shown_late: Vec<Duration>,
     pub(super) first_wrong: Option<String>,
 }
@@ -46,12 +48,13 @@ impl Ledger {
             source,
             entries: Vec::new(),
             log: RangeSet::default(),
-            shown: [HashMap::new(), HashMap::new()],
+            newest: HashMap::new(),
+            shown: HashMap::new(),
             wrong: 0,
             twice: 0,
             logged_again: 0,
             stale: 0,
-            stale_after_restart: 0,
+            withheld: 0,
             shown_late: Vec::new(),
             first_wrong: None,
         }
@@ -70,7 +73,12 @@ impl Ledger {
     }
 
     pub(super) fn on_committed(&mut self, seq: u64) {
-        self.entries[seq as usize].is_committed = true;
+        let entry = &mut self.entries[seq as usize];
+        entry.is_committed = true;
+        for name in self.source.names(entry.place) {
+            let newest = self.newest.entry(name).or_default();
+            *newest = seq.max(*newest);
+        }
     }
 
     /// The spool was opened again, and goes on with `next`.
@@ -102,36 +110,39 @@ impl Ledger {
             .get_or_insert_with(|| format!("record {seq}: {what}"));
     }
 
-    /// A live sink was shown what was left of a record.
-    pub(super) fn on_shown(&mut self, now: Time, seq: u64, whole: &Record, left: Option<&Record>) {
+    /// A live sink was shown what was left of a record, if anything was.
+    pub(super) fn on_shown(&mut self, now: Time, seq: u64, left: Option<&Record>) {
         let Some(entry) = self.entries.get(seq as usize).copied() else {
             return;
         };
-        let names: Vec<String> = self.source.names(entry.place).collect();
-        let [here, ever] = &mut self.shown;
-        let is_fresh = |name: &str| here.get(name).is_none_or(|newest| *newest <= seq);
-        if left == Some(whole) {
-            self.stale += names.iter().filter(|name| !is_fresh(name)).count() as u64;
-        } else if self.source.part(entry.place, is_fresh).as_ref() != left {
-            self.stale += 1;
-        }
+        let shown = match left {
+            None => Some(Vec::new()),
+            Some(left) => self.source.names_of(entry.place, left),
+        };
+        let Some(shown) = shown else {
+            return self.is_wrong(seq, "a live sink was shown what is no part of it");
+        };
         if left.is_some() {
             self.shown_late
                 .push(now.saturating_duration_since(entry.offered));
         }
-        for name in names {
-            let before = ever.entry(name.clone()).or_default();
-            let is_shown = here.get(&name).is_none_or(|newest| *newest <= seq);
-            self.stale_after_restart += u64::from(is_shown && *before > seq);
+        for name in self.source.names(entry.place) {
+            if !shown.contains(&name) {
+                self.withheld += u64::from(self.newest.get(&name) == Some(&seq));
+                continue;
+            }
+            let before = self.shown.entry(name).or_default();
+            self.stale += u64::from(*before > seq);
             *before = seq.max(*before);
-            let newest = here.entry(name).or_default();
-            *newest = seq.max(*newest);
         }
     }
 
-    /// The shore begins again, and with it what was shown.
-    pub(super) fn forget_shown(&mut self) {
-        self.shown[0].clear();
+    /// Names of which the newest value was not shown.
+    pub(super) fn unshown(&self) -> u64 {
+        let newest = self.newest.iter();
+        newest
+            .filter(|(name, seq)| self.shown.get(*name) != Some(seq))
+            .count() as u64
     }
 
     /// A log made records durable; it knows them by their numbers, and keeps each once.

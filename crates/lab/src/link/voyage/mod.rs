@@ -92,10 +92,12 @@ pub struct Outcome {
     pub wrong: u64,
     /// The first of them.
     pub first_wrong: Option<String>,
-    /// Values that the live sink got although it had newer ones.
+    /// Values that a live sink got although it, or the one before the shore was killed, had newer ones.
     pub stale: u64,
-    /// Values that are older than what it got before the shore was killed.
-    pub stale_after_restart: u64,
+    /// Values of live records that it did not get, though there were no newer ones.
+    pub withheld: u64,
+    /// Names of which the newest value was not shown.
+    pub unshown: u64,
     /// When each was offered, since the start, and how long it took to the shore.
     pub latencies: Vec<(Duration, Duration)>,
     /// How long those took that the live sink got.
@@ -373,7 +375,6 @@ impl Voyage {
     /// The shore's process is killed, and begins again after `down`.
     pub fn kill_shore(&mut self, down: Duration) {
         self.ends.shore.kill(self.world.now, down);
-        self.ends.ledger.forget_shown();
         // Nothing answers meanwhile.
         let endpoint = Endpoint::new(secrets(self.plan.seed, 1 << 50), None);
         self.world.hosts[SHORE].endpoint = endpoint;
@@ -445,7 +446,8 @@ impl Voyage {
             wrong: ledger.wrong,
             first_wrong: ledger.first_wrong.clone(),
             stale: ledger.stale,
-            stale_after_restart: ledger.stale_after_restart,
+            withheld: ledger.withheld,
+            unshown: ledger.unshown(),
             latencies: latencies.map(|(at, took)| (since(at), took)).collect(),
             shown: ledger.shown_late.clone(),
             bytes: tally.bytes,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
+use towline_link::codec::Record;
 use towline_link::receiver::{Arrival, Delivery, Receiver, ReceiverStats};
 use towline_link::{LiveFilter, RangeSet};
 use towline_quic::{ConnectionHandle, Event};
@@ -184,9 +185,11 @@ impl Shore {
             ledger.on_arrived(now, seq, record);
         }
         if !delivery.is_backfill {
-            for (seq, record) in delivery.entries() {
-                let left = self.filter.filter(seq, record);
-                ledger.on_shown(now, seq, record, left.as_ref());
+            let live = delivery.live();
+            let live = live.filter_map(|(seq, left)| Some((seq, self.filter.filter(seq, &left)?)));
+            let live: BTreeMap<u64, Record> = live.collect();
+            for (seq, _) in delivery.entries() {
+                ledger.on_shown(now, seq, live.get(&seq));
             }
         }
         if delivery.new.is_empty() {
