@@ -292,7 +292,7 @@ impl Session {
             record: record.clone(),
         });
         let entries: Arc<Vec<Entry>> = Arc::new(entries.collect());
-        if !delivery.is_backfill && !self.shore.lives.is_empty() {
+        if !self.shore.lives.is_empty() {
             self.show(&delivery);
         }
         if entries.is_empty() {
@@ -353,6 +353,10 @@ impl Session {
     }
 
     fn show(&self, delivery: &Delivery) {
+        let live: Vec<_> = delivery.live().collect();
+        if live.is_empty() {
+            return;
+        }
         let mut newest = lock(&self.shore.shared.newest);
         if newest.len() >= MAX_NAMES && !newest.contains_key(&self.stream.name) {
             newest.clear();
@@ -364,7 +368,7 @@ impl Session {
             // Its numbers began anew.
             (*id, *filter) = (self.stream.id, LiveFilter::new());
         }
-        let fresh = delivery.live().filter_map(|(seq, record)| {
+        let fresh = live.into_iter().filter_map(|(seq, record)| {
             let record = filter.filter(seq, &record)?;
             Some(Entry { seq, record })
         });

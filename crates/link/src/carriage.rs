@@ -9,8 +9,9 @@ use crate::sender::Room;
 /// How long a receiver's acknowledgements may wait. What it tells anyway carries them, and a packet that is
 /// missing is told of at once (RFC 9000 §13.2.1).
 pub const ACK_DELAY: Duration = Duration::from_millis(1_100);
-/// So many packets are acknowledged at once.
-pub const PACKETS_PER_ACK: u32 = 10;
+/// So many packets are acknowledged at once: more than come between two reports where a batch goes each 100 ms, so that an
+/// acknowledgement goes with a report. Large ones have a report sooner.
+pub const PACKETS_PER_ACK: u32 = 12;
 /// A connection on which nothing comes for so long is kept alive.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// A connection on which nothing comes for so long is given up.

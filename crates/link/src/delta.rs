@@ -42,15 +42,18 @@ pub(crate) fn parts(record: &Record) -> Vec<Part> {
     let Some(updates) = member(nodes, 0, "updates") else {
         return Vec::new();
     };
+    // Once: there may be many updates, and a context is as long as its sender likes.
+    let mut of_context = DefaultHasher::new();
+    context.hash(&mut of_context);
     let mut parts = Vec::new();
     for update in elements(nodes, updates) {
         let source = source(nodes, update);
         for (kind, list) in ["values", "meta"].into_iter().enumerate() {
-            let mut head = DefaultHasher::new();
-            (context, &source, kind).hash(&mut head);
             let Some(list) = member(nodes, update, list) else {
                 continue;
             };
+            let mut head = of_context.clone();
+            (&source, kind).hash(&mut head);
             for at in elements(nodes, list) {
                 let Some(path) = member(nodes, at, "path").and_then(|at| text(nodes, at)) else {
                     continue;

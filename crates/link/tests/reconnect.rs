@@ -306,8 +306,10 @@ fn what_newer_records_replace_in_part_is_shown_in_part_after_a_break() {
     let a = |value: u64| format!(r#"{{"path":"a","value":{value}}}"#);
     let b = r#"{"path":"b","value":0}"#;
     let vessel = |name: &str| format!(r#"{{"path":"","value":{{{name}"mmsi":"m"}}}}"#);
+    // One without a path is no value, and an empty object says nothing.
+    let (none, empty) = (r#"{"value":0}"#, r#"{"path":"","value":{}}"#);
     let records = [
-        delta(&[&a(0), b, &vessel(r#""name":"n","#)].join(",")),
+        delta(&[none, empty, &a(0), b, &vessel(r#""name":"n","#)].join(",")),
         delta(&[a(1), vessel("")].join(",")),
         // Not sent before the break: what it replaces has not been shown to be old.
         delta(b),
@@ -324,6 +326,9 @@ fn what_newer_records_replace_in_part_is_shown_in_part_after_a_break() {
         sent.on_disconnected(now);
         if is_restarted {
             sent = sender(0..2);
+            for seq in 0..2 {
+                sent.recall(seq, &records[seq as usize]);
+            }
             for seq in 0..2 {
                 sent.restore(now, seq, records[seq as usize].clone(), class(seq));
             }
@@ -345,7 +350,9 @@ fn what_newer_records_replace_in_part_is_shown_in_part_after_a_break() {
                 logged.extend(entries.map(|(seq, record)| (seq, record.clone())));
             }
         }
-        let left = delta(&format!(r#"{b},{{"path":"","value":{{"name":"n"}}}}"#));
+        let left = delta(&format!(
+            r#"{none},{empty},{b},{{"path":"","value":{{"name":"n"}}}}"#
+        ));
         let wanted = [(1, records[1].clone()), (0, left), (2, records[2].clone())];
         assert_eq!(shown, wanted, "restarted: {is_restarted}");
         logged.sort_by_key(|(seq, _)| *seq);

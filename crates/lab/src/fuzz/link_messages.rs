@@ -3,16 +3,16 @@
 //! The first byte says who is under test. A receiver, after a hello, or a sender with batches on their way takes
 //! messages that nobody need have written; or two honest ends talk while the input drops, copies, delays and
 //! changes what they say. Nothing panics, what is remembered has bounds, and while no message was changed every
-//! record is what it was.
+//! record is what it was, and no value is shown after a newer one.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use towline_link::RangeSet;
 use towline_link::codec::Record;
-use towline_link::receiver::{Arrival, Receiver};
+use towline_link::receiver::{Arrival, Delivery, Receiver};
 use towline_link::sender::{Carrier, Class, Held, Outgoing, Room, Sender, SenderConfig};
+use towline_link::{LiveFilter, RangeSet};
 use towline_wire::Time;
 
 /// Ranges of records that either end remembers.
@@ -45,11 +45,16 @@ pub(super) fn run(input: &[u8]) -> u64 {
 }
 
 fn record(seq: u64) -> Record {
-    let path = seq % 5;
+    let [one, other] = paths(seq);
     let text = format!(
-        r#"{{"updates":[{{"$source":"a","values":[{{"path":"p{path}","value":{seq}}}]}}]}}"#
+        r#"{{"updates":[{{"$source":"a","values":[{{"path":"{one}","value":{seq}}},{{"path":"{other}","value":0}}]}}]}}"#
     );
     Record::parse(text.as_bytes()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The paths of the two values of a record.
+fn paths(seq: u64) -> [String; 2] {
+    [format!("p{}", seq % 5), format!("q{}", seq % 3)]
 }
 
 fn fresh_sender(next: u64) -> Sender {
@@ -201,6 +206,9 @@ struct Talk {
     under_way: [Vec<(Option<u64>, Vec<u8>)>; 2],
     durable: RangeSet,
     logged: BTreeMap<u64, u32>,
+    /// What the receiver showed, which forgets it with each connection; and what was ever shown.
+    filter: LiveFilter,
+    shown: BTreeMap<String, u64>,
     is_changed: bool,
 }
 
@@ -209,6 +217,7 @@ impl Talk {
         self.sender.on_disconnected(self.now);
         self.sender.on_connected(self.now);
         self.receiver = Receiver::new();
+        self.filter = LiveFilter::new();
         self.under_way = [Vec::new(), Vec::new()];
         self.is_changed = false;
     }
@@ -244,6 +253,9 @@ impl Talk {
     fn take(&mut self, arrival: Option<Arrival>) {
         match arrival {
             Some(Arrival::Delivery(delivery)) => {
+                if !self.is_changed {
+                    self.show(&delivery);
+                }
                 for (seq, came) in delivery.entries() {
                     assert!(self.is_changed || *came == record(seq), "record {seq}");
                     if !self.is_changed {
@@ -264,6 +276,20 @@ impl Talk {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn show(&mut self, delivery: &Delivery) {
+        for (seq, left) in delivery.live() {
+            let left = self.filter.filter(seq, &left);
+            let text = left.map_or(String::new(), |left| left.to_json());
+            for path in paths(seq) {
+                if text.contains(&format!("\"{path}\"")) {
+                    let before = self.shown.entry(path).or_default();
+                    assert!(*before <= seq, "{text} is shown after record {before}");
+                    *before = seq;
+                }
+            }
         }
     }
 
@@ -334,6 +360,8 @@ fn both(input: &[u8]) -> u64 {
         under_way: [Vec::new(), Vec::new()],
         durable: RangeSet::default(),
         logged: BTreeMap::new(),
+        filter: LiveFilter::new(),
+        shown: BTreeMap::new(),
         is_changed: false,
     };
     let mut was_changed = false;

@@ -83,7 +83,7 @@ pub struct Delivery {
     pub records: Arc<[Record]>,
     /// They are old: for logs alone.
     pub is_backfill: bool,
-    /// Their values that newer ones replace, which may have been shown; counted through all records.
+    /// Their values of which a newer one may have been shown; counted through all records.
     replaced: Vec<Range<u64>>,
 }
 
@@ -95,9 +95,9 @@ impl Delivery {
             .filter(|(seq, _)| is_within(&self.new, *seq))
     }
 
-    /// What those see who show what is, not what was: nothing of backfill, and of the records that are new nothing that is
-    /// older than what the sender sent on connections before. What overtakes on this connection is for a
-    /// [`LiveFilter`](crate::LiveFilter).
+    /// What live sinks are to be shown of the records that are new: nothing of backfill, and no value of which, as the sender
+    /// knows, a newer one may have been shown before this connection. Batches overtake each other on a connection, too: what
+    /// this gives goes through a [`LiveFilter`](crate::LiveFilter).
     pub fn live(&self) -> impl Iterator<Item = (u64, Cow<'_, Record>)> {
         let mut first = 0;
         let seqs = self.seqs.iter().cloned().flatten().zip(&*self.records);
@@ -110,7 +110,7 @@ impl Delivery {
 
     /// What of a record is not replaced; its values are counted from `first` on.
     fn left<'a>(&self, record: &'a Record, first: &mut u64) -> Option<Cow<'a, Record>> {
-        if self.replaced.is_empty() {
+        if self.replaced.last().is_none_or(|last| last.end <= *first) {
             return Some(Cow::Borrowed(record));
         }
         let parts = delta::parts(record);
@@ -233,7 +233,7 @@ impl Receiver {
                 }
                 Ok(None)
             }
-            Message::Batch(head, coded) => self.on_batch(now, &head, coded),
+            Message::Batch(head, coded) => self.on_batch(now, head, coded),
             _ => Err(ReceiverError::Unexpected),
         }
     }
@@ -281,7 +281,7 @@ impl Receiver {
     fn on_batch(
         &mut self,
         now: Time,
-        head: &BatchHead,
+        head: BatchHead,
         coded: &[u8],
     ) -> Result<Option<Arrival>, ReceiverError> {
         let decoded = match self.decoder.decode(coded) {
@@ -337,7 +337,7 @@ impl Receiver {
             seqs,
             records: decoded.records,
             is_backfill: head.is_backfill,
-            replaced: head.replaced.clone(),
+            replaced: head.replaced,
         })))
     }
 

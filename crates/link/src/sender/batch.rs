@@ -32,8 +32,9 @@ pub(super) struct Gathering {
     records: Vec<Record>,
     held: usize,
     replaced: RangeSet,
-    /// Values of the records so far.
+    /// Values of the records so far, while these are older than the connection.
     values: u64,
+    has_new: bool,
 }
 
 impl Gathering {
@@ -43,13 +44,19 @@ impl Gathering {
 
     /// Whether it takes no other record.
     pub(super) fn is_full(&self) -> bool {
+        // A record adds no more ranges than it has values.
         self.held >= MAX_BATCH_HELD
             || self.seqs.len() >= MAX_RANGES
             || self.replaced.len() > MAX_RANGES - MAX_PARTS
     }
 
-    /// Adds a record.
+    /// Adds a record that nothing newer was sent before.
     pub(super) fn push(&mut self, seq: u64, record: Record) {
+        self.has_new = true;
+        self.add(seq, record);
+    }
+
+    fn add(&mut self, seq: u64, record: Record) {
         self.held += record.memory();
         self.records.push(record);
         match self.seqs.last_mut() {
@@ -58,15 +65,19 @@ impl Gathering {
         }
     }
 
-    /// Adds a record of which newer ones may have been shown before it. Such records come before all others.
+    /// Adds a record that is older than the connection, so that newer ones may have been shown before it.
     pub(super) fn push_older(&mut self, seq: u64, record: Record, newest: &Newest) {
+        debug_assert!(
+            !self.has_new,
+            "a queue gives the oldest first, and values are counted through"
+        );
         for name in delta::names(&record) {
             if newest.is_replaced(name, seq) {
                 self.replaced.insert(self.values..self.values + 1);
             }
             self.values += 1;
         }
-        self.push(seq, record);
+        self.add(seq, record);
     }
 
     pub(super) fn finish(self, lane: Lane) -> Batch {

@@ -127,14 +127,20 @@ impl Sender {
         self.wait(now, seq, record, class);
     }
 
-    /// Takes a record that the spool held when the sender began, so that it is sent as if it were new, unless the receiver
-    /// has it: where a program was started again, its last values are the newest that there are.
-    pub fn restore(&mut self, now: Time, seq: u64, record: Record, class: Class) {
-        if !self.backlog.contains(seq) {
-            return;
-        }
-        for name in delta::names(&record) {
+    /// Looks at a record that the spool held when the sender began, and that may have been sent before: older ones are not
+    /// to be shown after it. All of them are looked at before the first is [restored](Self::restore).
+    pub fn recall(&mut self, seq: u64, record: &Record) {
+        for name in delta::names(record) {
             self.newest.see(name, seq);
+        }
+    }
+
+    /// Takes a record that the spool held when the sender began, so that it is sent as if it were new, unless the receiver
+    /// has it or newer ones replace it: where a program was started again, its last values are the newest that there are.
+    pub fn restore(&mut self, now: Time, seq: u64, record: Record, class: Class) {
+        let is_wanted = self.backlog.contains(seq);
+        if !is_wanted || self.newest.are_replaced(&delta::names(&record), seq) {
+            return;
         }
         match class {
             Class::Alarm => {

@@ -604,28 +604,36 @@ impl Driver {
 
 /// Lets the sender begin with the last records of the store.
 fn restore(sender: &mut Sender, store: &mut impl Store, alarms: &PathPatterns) {
+    // What cannot be read now is asked for later, as all the others are.
+    if last_records(store, |seq, record| sender.recall(seq, &record)).is_none() {
+        return;
+    }
+    last_records(store, |seq, record| {
+        let class = match alarms.fit(&record) {
+            true => Class::Alarm,
+            false => Class::Telemetry,
+        };
+        sender.restore(Time::ZERO, seq, record, class);
+    });
+}
+
+/// Gives the last records of the store, oldest first; `None` if not all could be read.
+fn last_records(store: &mut impl Store, mut take: impl FnMut(u64, Record)) -> Option<()> {
     let held = store.held().seqs;
     let mut next = held.end.saturating_sub(RESTORED).max(held.start);
     while next < held.end {
-        // What cannot be read now is asked for later, as all the others are.
-        let Ok(stored) = store.read(next..held.end) else {
-            return;
-        };
+        let stored = store.read(next..held.end).ok()?;
         for (seq, bytes) in stored.records {
-            let Ok(record) = Record::parse_stored(&bytes) else {
-                continue;
-            };
-            let class = match alarms.fit(&record) {
-                true => Class::Alarm,
-                false => Class::Telemetry,
-            };
-            sender.restore(Time::ZERO, seq, record, class);
+            if let Ok(record) = Record::parse_stored(&bytes) {
+                take(seq, record);
+            }
         }
         if stored.next <= next {
-            return;
+            return None;
         }
         next = stored.next;
     }
+    Some(())
 }
 
 async fn next_input(channel: &mut Option<Channel>) -> Input {

@@ -372,17 +372,23 @@ impl Boat {
 /// Lets the sender begin with the last records of the spool.
 fn restore(sender: &mut Sender, spool: &mut Spool<TornDisk>, held: &Held) {
     let alarms = PathPatterns::new(vec!["notifications.*".to_owned()]);
+    last_records(spool, held, |seq, record| sender.recall(seq, &record));
+    last_records(spool, held, |seq, record| {
+        let class = match alarms.fit(&record) {
+            true => Class::Alarm,
+            false => Class::Telemetry,
+        };
+        sender.restore(Time::ZERO, seq, record, class);
+    });
+}
+
+fn last_records(spool: &mut Spool<TornDisk>, held: &Held, mut take: impl FnMut(u64, Record)) {
     let mut next = held.seqs.end.saturating_sub(RESTORED).max(held.seqs.start);
     while next < held.seqs.end {
         let read = spool.read(next..held.seqs.end, READ_AT_ONCE);
         let read = must("the disk can be read", read);
         for (seq, bytes) in read.records {
-            let record = must("it was a record", Record::parse_stored(&bytes));
-            let class = match alarms.fit(&record) {
-                true => Class::Alarm,
-                false => Class::Telemetry,
-            };
-            sender.restore(Time::ZERO, seq, record, class);
+            take(seq, must("it was a record", Record::parse_stored(&bytes)));
         }
         next = read.next;
     }
