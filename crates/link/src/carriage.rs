@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::sender::Room;
 
-/// How long a receiver's acknowledgements may wait. What it tells anyway carries them, and a packet that is
-/// missing is told of at once (RFC 9000 §13.2.1).
+/// How long a receiver's acknowledgements may wait. What it tells anyway carries them, and a packet that is missing is
+/// told of without delay (RFC 9000 §13.2.1), or as the sender asks.
 pub const ACK_DELAY: Duration = Duration::from_millis(1_100);
-/// So many packets are acknowledged at once: more than come between two reports where a batch goes each 100 ms, so that an
-/// acknowledgement goes with a report. Large ones have a report sooner.
-pub const PACKETS_PER_ACK: u32 = 12;
+/// So many packets are acknowledged at once. No more than the first congestion window holds (RFC 9002 §7.2): a sender that
+/// has filled it would wait for [`ACK_DELAY`].
+pub const PACKETS_PER_ACK: u32 = 10;
 /// A connection on which nothing comes for so long is kept alive.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// A connection on which nothing comes for so long is given up.

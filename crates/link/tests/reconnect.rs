@@ -360,3 +360,23 @@ fn what_newer_records_replace_in_part_is_shown_in_part_after_a_break() {
         assert_eq!(logged, whole);
     }
 }
+
+#[test]
+fn what_was_read_for_one_connection_waits_for_the_account_of_the_next() {
+    let (mut now, mut sender) = (Time::ZERO, sender(0..30));
+    let (_, account) = meet(now, &mut sender, RangeSet::default());
+    sender.handle_message(&account.bytes).unwrap();
+    let seqs = sender.poll_read().unwrap();
+    let records = seqs.clone().map(|seq| (seq, record(seq))).collect();
+    sender.on_read(&seqs, seqs.end, records);
+    let mut has = RangeSet::default();
+    has.insert(0..30);
+    let (_, account) = meet(now, &mut sender, has);
+    now += Duration::from_secs(1);
+    assert_eq!(sender.poll_message(now, &ROOM), None);
+    sender.handle_message(&account.bytes).unwrap();
+    assert_eq!(
+        (sender.poll_message(now, &ROOM), sender.stats().sent),
+        (None, 0)
+    );
+}

@@ -434,7 +434,8 @@ impl Sender {
         }
         // The other half is for what is new.
         self.free /= 2;
-        let is_wanted = self.free >= MIN_FREE && !self.is_on_hold() && self.backlog.has_read();
+        let may_read = self.session.as_ref().is_some_and(Session::may_read);
+        let is_wanted = self.free >= MIN_FREE && may_read && self.backlog.has_read();
         is_wanted
             .then(|| self.compose(now, Lane::Backfill))
             .flatten()
