@@ -18,7 +18,6 @@ use std::time::Duration;
 use towline_wire::{RangeSet, Time};
 
 use crate::REPORT_AFTER;
-use crate::carriage::PACKETS_PER_ACK;
 use crate::codec::{DecodeError, Decoder, Record};
 use crate::delta::{self, Part};
 use crate::message::{
@@ -33,8 +32,8 @@ const MAX_EARLY_BYTES: usize = 1 << 20;
 /// Ranges of each kind in an account: as many as a control message holds, with 16 bytes for each. What is left out comes
 /// twice.
 const ACCOUNT_RANGES: usize = (MAX_CONTROL - 64) / 32;
-/// So many batches are told of at once: one more, and an acknowledgement would go without a report.
-const REPORT_AT: u64 = PACKETS_PER_ACK as u64 - 1;
+/// So many batches are told of at once.
+const REPORT_AT: u64 = 16;
 /// A batch that is missing is told of so soon after one that overtook it.
 const GAP: Duration = Duration::from_millis(10);
 /// A batch of so many bytes may have filled the sender's window, which waits for the acknowledgement that goes with a
