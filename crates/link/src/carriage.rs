@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crate::sender::Room;
 
-/// How long a receiver's acknowledgements may wait. What it tells anyway carries them, and a packet that is missing is
-/// told of without delay (RFC 9000 §13.2.1), or as the sender asks.
+/// How long a receiver's acknowledgements may wait. Its other messages carry them, and a missing packet is reported without
+/// delay (RFC 9000 §13.2.1), unless the sender asks for something else.
 pub const ACK_DELAY: Duration = Duration::from_millis(1_100);
-/// So many packets are acknowledged at once. No more than the first congestion window holds (RFC 9002 §7.2): a sender that
-/// has filled it would wait for [`ACK_DELAY`].
+/// So many packets are acknowledged at once, no more than the initial congestion window holds (RFC 9002 §7.2): otherwise a
+/// sender that has filled its window would have to wait for [`ACK_DELAY`].
 pub const PACKETS_PER_ACK: u32 = 10;
 /// A connection on which nothing comes for so long is kept alive.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(20);

@@ -102,7 +102,7 @@ pub(crate) struct BatchHead {
     /// How many records follow each other, and how many numbers are left out before the next do. `None`
     /// where all follow each other.
     pub(crate) runs: Option<Vec<(u64, u64)>>,
-    /// Values of which a newer one may have been shown: those of all records are counted through, in the order of
+    /// Indexes of the values that newer ones have replaced. They run on through all records, in the order of
     /// [`delta::parts`](crate::delta::parts).
     pub(crate) replaced: Vec<Range<u64>>,
 }

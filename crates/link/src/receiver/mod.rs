@@ -83,7 +83,7 @@ pub struct Delivery {
     pub records: Arc<[Record]>,
     /// They are old: for logs alone.
     pub is_backfill: bool,
-    /// Their values of which a newer one may have been shown; counted through all records.
+    /// Indexes of the values that newer ones have replaced; they run on through all records.
     replaced: Vec<Range<u64>>,
 }
 
@@ -95,9 +95,9 @@ impl Delivery {
             .filter(|(seq, _)| is_within(&self.new, *seq))
     }
 
-    /// What live sinks are to be shown of the records that are new: nothing of backfill, and no value of which, as the sender
-    /// knows, a newer one may have been shown before this connection. Batches overtake each other on a connection, too: what
-    /// this gives goes through a [`LiveFilter`](crate::LiveFilter).
+    /// What live sinks may be shown of the new records: nothing of backfill, and no value that the sender marked as replaced,
+    /// since a newer one may have been shown already. Batches of one connection overtake each other, so pass this through a
+    /// [`LiveFilter`](crate::LiveFilter) as well.
     pub fn live(&self) -> impl Iterator<Item = (u64, Cow<'_, Record>)> {
         let mut first = 0;
         let seqs = self.seqs.iter().cloned().flatten().zip(&*self.records);

@@ -21,7 +21,7 @@ pub(super) struct Batch {
     pub(super) seqs: Vec<Range<u64>>,
     pub(super) records: Arc<[Record]>,
     pub(super) lane: Lane,
-    /// Their values that newer records replace, counted through all records.
+    /// Indexes of the values that newer records have replaced; they run on through all records.
     pub(super) replaced: Vec<Range<u64>>,
 }
 
@@ -50,7 +50,7 @@ impl Gathering {
             || self.replaced.len() > MAX_RANGES - MAX_PARTS
     }
 
-    /// Adds a record that nothing newer was sent before.
+    /// Adds a record none of whose values is marked as replaced.
     pub(super) fn push(&mut self, seq: u64, record: Record) {
         self.has_new = true;
         self.add(seq, record);
@@ -69,7 +69,7 @@ impl Gathering {
     pub(super) fn push_older(&mut self, seq: u64, record: Record, newest: &Newest) {
         debug_assert!(
             !self.has_new,
-            "a queue gives the oldest first, and values are counted through"
+            "a queue gives its oldest record first, so indexes run on"
         );
         for name in delta::names(&record) {
             if newest.is_replaced(name, seq) {

@@ -64,7 +64,8 @@ pub struct Sender {
     live: Queue,
     /// Records that the receiver may have or not: its account tells. They are among those that stayed behind.
     doubtful: Queue,
-    /// Of each name the newest that was sent, or may have been: a receiver that began anew does not know that it showed it.
+    /// The newest record of each name that was sent, or may have been: a receiver that restarted has forgotten that it showed
+    /// it.
     newest: Newest,
     /// What stayed behind, in the spool.
     backlog: Backlog,
@@ -127,8 +128,8 @@ impl Sender {
         self.wait(now, seq, record, class);
     }
 
-    /// Looks at a record that the spool held when the sender began, and that may have been sent before: older ones are not
-    /// to be shown after it. All of them are looked at before the first is [restored](Self::restore).
+    /// Notes a record that the spool held when the sender began. It may have been sent before, so older values are not to be
+    /// shown after it. Call this for all such records before the first is [restored](Self::restore).
     pub fn recall(&mut self, seq: u64, record: &Record) {
         for name in delta::names(record) {
             self.newest.see(name, seq);
