@@ -1,13 +1,13 @@
 //! The delta link's real ends: where its records come from, and where they go.
 //!
 //! A [`Source`] yields records: a Signal K server, NMEA 0183 instruments, or lines of JSON. A [`Sink`] takes them: a
-//! *live* sink shows the newest state and may miss some, a *log* keeps every one. Each end is a feature of this
+//! *live* sink shows the newest state and may miss what newer records replace, a *log* keeps every one. Each end is a feature of this
 //! crate (`signalk`, `nmea0183`, `nats`, `postgres`); lines are always there. Nothing here knows of QUIC, spools or
 //! batches: a program puts the link between a source and a sink.
 //!
 //! | sink | kind | each record |
 //! |---|---|---|
-//! | Signal K, over WebSocket, TCP or UDP | live | at most once |
+//! | Signal K, over WebSocket, TCP or UDP | live | once for each connection, or replaced by a newer one |
 //! | PostgreSQL | log | exactly once: our cursor is in the records' transaction |
 //! | NATS JetStream | log | exactly once within the stream's `duplicate_window` |
 //! | lines to a file or to standard output | log or live | at least once, with its number when asked for |
@@ -22,6 +22,7 @@ mod boat;
 #[cfg(any(feature = "signalk", feature = "nmea0183"))]
 mod connect;
 mod lines;
+mod live;
 #[cfg(feature = "nmea0183")]
 mod nmea0183;
 mod ranges;

@@ -3,10 +3,10 @@
 //! Each sink has a task of its own. A record is durable when every log has it; until then it is held here, within
 //! bounds. Where a log is down, what has no place is given back to the sender, which keeps it and sends only what
 //! is new, for the live sinks; once the log takes records again, the rest comes. Live sinks get what is newer than
-//! what they got before, and never wait.
+//! what they got before, and nobody waits for them: one that was away or slow gets the newest values at last.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ use towline::link::{
 };
 use towline_link::{LiveFilter, RangeSet};
 
-use crate::worker::{Job, Shown, Sinks, What, Worker, Written, lock};
+use crate::live::LiveQueue;
+use crate::worker::{Job, Sinks, What, Worker, Written, lock};
 use crate::{Entry, Kind, Sink, SinkStatus, Stream};
 
 /// Cap: records of one sender that wait for logs; a larger delivery goes alone.
@@ -28,10 +29,6 @@ pub const MAX_HELD: usize = 16_384;
 pub const MAX_HELD_BYTES: usize = 32 << 20;
 /// Cap: KiB of memory of what waits for logs, all senders together.
 const LOG_ROOM: usize = 128 << 10;
-/// Cap: KiB of memory of what waits for live sinks, all senders together.
-const LIVE_ROOM: usize = 32 << 10;
-/// Deliveries that wait for a live sink; beyond, they are lost to it.
-const MAX_LIVE_WAITING: usize = 256;
 /// Jobs that wait for a log, all senders together; each sender has no more than [`MAX_HELD`] records in them.
 const MAX_JOBS: usize = 4_096;
 /// How often it is looked whether logs have room again.
@@ -46,11 +43,10 @@ const MAX_NAMES: usize = 1_024;
 pub struct Shore {
     clients: HashMap<String, KeyPin>,
     logs: Vec<mpsc::Sender<Job>>,
-    lives: Vec<mpsc::Sender<Shown>>,
+    lives: Vec<Arc<LiveQueue>>,
     sinks: Sinks,
     shared: Shared,
     log_room: Arc<Semaphore>,
-    live_room: Arc<Semaphore>,
     _tasks: JoinSet<()>,
 }
 
@@ -60,7 +56,6 @@ struct Shared {
     here: Mutex<HashMap<Arc<Stream>, Arc<Notify>>>,
     senders: Mutex<HashMap<String, SenderStatus>>,
     newest: Mutex<HashMap<String, (u64, LiveFilter)>>,
-    missed: AtomicU64,
 }
 
 /// How a sender's link is.
@@ -108,9 +103,9 @@ impl Shore {
                     tasks.spawn(worker.keep(jobs));
                 }
                 Kind::Live => {
-                    let (to, shown) = mpsc::channel(MAX_LIVE_WAITING);
-                    lives.push(to);
-                    tasks.spawn(worker.show(shown));
+                    let queue = Arc::new(LiveQueue::default());
+                    lives.push(Arc::clone(&queue));
+                    tasks.spawn(worker.show(queue));
                 }
             }
         }
@@ -121,7 +116,6 @@ impl Shore {
             sinks: all,
             shared: Shared::default(),
             log_room: Arc::new(Semaphore::new(LOG_ROOM)),
-            live_room: Arc::new(Semaphore::new(LIVE_ROOM)),
             _tasks: tasks,
         })
     }
@@ -144,10 +138,11 @@ impl Shore {
         senders
     }
 
-    /// Deliveries that a live sink had no time for.
+    /// Records that live sinks were not given because they were slow or away: newer ones replaced them, or there was no
+    /// room.
     #[must_use]
     pub fn missed(&self) -> u64 {
-        self.shared.missed.load(Ordering::Relaxed)
+        self.lives.iter().map(|queue| queue.missed()).sum()
     }
 
     /// Takes what a sender sends, to the end of its connection.
@@ -319,7 +314,7 @@ impl Session {
                 .collect(),
         };
         let room = places.and_then(|places| {
-            let room = reserve(&shore.log_room, bytes, LOG_ROOM)?;
+            let room = reserve(&shore.log_room, bytes)?;
             Some((places, room))
         });
         let Some((places, room)) = room else {
@@ -372,15 +367,10 @@ impl Session {
             let record = filter.filter(seq, &record)?;
             Some(Entry { seq, record })
         });
-        let fresh: Arc<Vec<Entry>> = Arc::new(fresh.collect());
+        let fresh: Vec<Entry> = fresh.collect();
         drop(newest);
-        let bytes = memory(&fresh);
-        for live in &self.shore.lives {
-            let room = reserve(&self.shore.live_room, bytes, LIVE_ROOM);
-            let shown = room.map(|room| (Arc::clone(&self.stream), Arc::clone(&fresh), room));
-            if shown.is_none_or(|shown| live.try_send(shown).is_err()) {
-                self.shore.shared.missed.fetch_add(1, Ordering::Relaxed);
-            }
+        for queue in &self.shore.lives {
+            queue.push(&self.stream, &fresh);
         }
     }
 
@@ -425,9 +415,9 @@ fn memory(entries: &[Entry]) -> usize {
     entries.iter().map(|entry| entry.record.memory()).sum()
 }
 
-/// A part of the memory for all senders, which has so many KiB: what is larger needs all of it.
-fn reserve(room: &Arc<Semaphore>, bytes: usize, all: usize) -> Option<OwnedSemaphorePermit> {
-    let kib = (bytes / 1_024 + 1).min(all);
+/// A part of the memory for all senders: what is larger needs all of it.
+fn reserve(room: &Arc<Semaphore>, bytes: usize) -> Option<OwnedSemaphorePermit> {
+    let kib = (bytes / 1_024 + 1).min(LOG_ROOM);
     let kib = u32::try_from(kib).unwrap_or(u32::MAX);
     Arc::clone(room).try_acquire_many_owned(kib).ok()
 }
@@ -488,18 +478,16 @@ mod tests {
 
     #[test]
     fn all_senders_share_so_much_memory() {
-        for all in [LOG_ROOM, LIVE_ROOM] {
-            let room = Arc::new(Semaphore::new(all));
-            let third = all * 1_024 / 3 - 1_024;
-            let mut held: Vec<_> = (0..3).map(|_| reserve(&room, third, all)).collect();
-            assert!(held.iter().all(Option::is_some));
-            assert!(reserve(&room, third, all).is_none());
-            held.pop();
-            assert!(reserve(&room, third, all).is_some());
-            held.clear();
-            // What is larger goes alone.
-            let alone = reserve(&room, 2 * all * 1_024, all);
-            assert!(alone.is_some() && reserve(&room, 0, all).is_none());
-        }
+        let room = Arc::new(Semaphore::new(LOG_ROOM));
+        let third = LOG_ROOM * 1_024 / 3 - 1_024;
+        let mut held: Vec<_> = (0..3).map(|_| reserve(&room, third)).collect();
+        assert!(held.iter().all(Option::is_some));
+        assert!(reserve(&room, third).is_none());
+        held.pop();
+        assert!(reserve(&room, third).is_some());
+        held.clear();
+        // What is larger goes alone.
+        let alone = reserve(&room, 2 * LOG_ROOM * 1_024);
+        assert!(alone.is_some() && reserve(&room, 0).is_none());
     }
 }

@@ -3,16 +3,20 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use towline::link::crash_point;
 
+use crate::live::LiveQueue;
 use crate::{Backoff, Entry, Kind, Sink, Status, Stream};
 
 /// Records that are written to a log at once, and bytes of memory that they take.
 const WRITTEN_AT_ONCE: usize = 1_024;
 const WRITTEN_BYTES: usize = 8 << 20;
+/// A live sink that took nothing is asked again when its connection has changed, or after this.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// How a sink is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,9 +60,6 @@ pub(crate) struct Written {
     /// Of the memory for all senders, until it is written.
     pub(crate) _room: OwnedSemaphorePermit,
 }
-
-/// Records for a live sink, and their part of the memory for those.
-pub(crate) type Shown = (Arc<Stream>, Arc<Vec<Entry>>, OwnedSemaphorePermit);
 
 /// How the sinks are, in their order.
 pub(crate) type Sinks = Arc<Mutex<Vec<SinkStatus>>>;
@@ -210,18 +211,52 @@ impl Worker {
         }
     }
 
-    /// Gives a live sink what it is given; what it cannot take now is lost to it.
-    pub(crate) async fn show(mut self, mut shown: mpsc::Receiver<Shown>) {
-        while let Some((stream, entries, _room)) = shown.recv().await {
-            match self.sink.deliver(&stream, &entries).await {
-                Ok(()) => {
-                    let count = entries.len() as u64;
-                    self.tell(|status| {
-                        status.records += count;
-                        status.trouble = None;
-                    });
+    /// Gives a live sink what waits for it, and the newest values again whenever its connection is a new one: the
+    /// server behind it may have begun anew.
+    pub(crate) async fn show(mut self, queue: Arc<LiveQueue>) {
+        let mut last = 0;
+        loop {
+            match self.sink.status() {
+                Status::Up => {}
+                other => {
+                    match other {
+                        Status::Down { why } => self.trouble(&why),
+                        _ => self.tell(|_| {}),
+                    }
+                    self.sink.changed().await;
+                    continue;
                 }
-                Err(error) => self.trouble(&error.to_string()),
+            }
+            let connections = self.sink.connections();
+            if connections != last {
+                last = connections;
+                queue.rewind();
+                self.tell(|status| status.trouble = None);
+            }
+            let Some((stream, entries)) = queue.next() else {
+                tokio::select! {
+                    () = queue.some() => {}
+                    () = self.sink.changed() => {}
+                }
+                continue;
+            };
+            let all = entries.len() as u64;
+            match self.sink.deliver(&stream, &entries).await {
+                Ok(()) => self.tell(|status| {
+                    status.records += all;
+                    status.trouble = None;
+                }),
+                Err(error) => {
+                    self.trouble(&error.to_string());
+                    if error.entry().is_some() {
+                        self.tell(|status| {
+                            status.records += all - 1;
+                            status.refused += 1;
+                        });
+                    } else {
+                        let _ = timeout(TRY_AGAIN, self.sink.changed()).await;
+                    }
+                }
             }
         }
     }

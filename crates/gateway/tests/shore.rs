@@ -8,13 +8,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{PATIENCE, delta, free_port, until};
-use tokio::net::UdpSocket;
+use common::{PATIENCE, delta, free_port, record, until};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use towline::Endpoint;
 use towline::config::{self, ClientAuth, Identity, KeyLogging, Trust};
 use towline::link::{
-    Class, Dialer, Listener, MemoryStore, SenderConfig, Uplink, UplinkConfig, options,
+    Class, Dialer, Listener, MemoryStore, Record, SenderConfig, Uplink, UplinkConfig, options,
 };
 use towline_gateway::{
     LinesOptions, MAX_HELD, MAX_HELD_BYTES, PostgresOptions, Shore, SignalKSinkOptions, Sink,
@@ -50,11 +51,87 @@ fn boat_and_shore(sinks: Vec<Sink>) -> (Uplink, Arc<Shore>) {
     (uplink, shore)
 }
 
+/// A server that shows what it is told, and its URL.
+async fn screen() -> (TcpListener, String) {
+    let screen = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("tcp://{}", screen.local_addr().unwrap());
+    (screen, url)
+}
+
+type Shown = Lines<BufReader<TcpStream>>;
+
+async fn connected(screen: &TcpListener) -> Shown {
+    let connected = timeout(PATIENCE, screen.accept()).await;
+    let (connection, _) = connected.expect("the sink connects").unwrap();
+    BufReader::new(connection).lines()
+}
+
+/// Reads up to this record; what was shown before it.
+async fn shows(screen: &mut Shown, record: &Record) -> Vec<String> {
+    let (text, mut before) = (record.to_json(), Vec::new());
+    loop {
+        let line = timeout(PATIENCE, screen.next_line()).await;
+        let line = line.expect("it is shown").unwrap();
+        match line.expect("the sink is connected") {
+            line if line == text => return before,
+            line => before.push(line),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_live_sink_that_was_away_shows_the_newest_value_of_each_name() {
+    let alarm = |state: &str| {
+        record(&format!(
+            r#"{{"context":"vessels.self","updates":[{{"$source":"test.1","timestamp":"2026-01-01T00:00:00.000Z","values":[{{"path":"notifications.fire","value":{{"state":"{state}"}}}}]}}]}}"#
+        ))
+    };
+    let (screen, url) = screen().await;
+    let live = Sink::signalk(SignalKSinkOptions::new(url)).unwrap();
+    let (uplink, shore) = boat_and_shore(vec![live]);
+    let mut lines = connected(&screen).await;
+    assert!(uplink.send(alarm("normal"), Class::Alarm).await);
+    assert!(uplink.send(delta(0), Class::Telemetry).await);
+    shows(&mut lines, &delta(0)).await;
+    let at = screen.local_addr().unwrap();
+    drop((screen, lines));
+    until("it is away", || shore.sinks()[0].trouble.is_some()).await;
+    // While nobody is there: an alarm, and values of which only the last is of use afterwards.
+    assert!(uplink.send(alarm("alarm"), Class::Alarm).await);
+    for number in 1..100 {
+        assert!(uplink.send(delta(number), Class::Telemetry).await);
+    }
+    let all_here = || shore.senders()[0].1.receiver.records == 102;
+    until("all is at the shore", all_here).await;
+    let screen = TcpListener::bind(at).await.unwrap();
+    let mut lines = connected(&screen).await;
+    let mut before = shows(&mut lines, &delta(99)).await;
+    if before.is_empty() {
+        // Alarms have a lane of their own, so that it may be the newer one.
+        shows(&mut lines, &alarm("alarm")).await;
+    } else {
+        assert_eq!(before.pop().unwrap(), alarm("alarm").to_json());
+    }
+    assert_eq!(before, Vec::<String>::new(), "nothing old is shown");
+    assert_eq!(shore.missed(), 98);
+    assert!(shore.sinks()[0].trouble.is_none());
+    // The server behind it begins anew, and nothing has changed in the meantime.
+    drop(lines);
+    let mut lines = connected(&screen).await;
+    let mut again = vec![
+        lines.next_line().await.unwrap().unwrap(),
+        lines.next_line().await.unwrap().unwrap(),
+    ];
+    again.sort();
+    let mut expected = [alarm("alarm").to_json(), delta(99).to_json()];
+    expected.sort();
+    assert_eq!(again, expected);
+    uplink.close(Duration::ZERO).await;
+}
+
 #[tokio::test]
 async fn a_log_that_is_down_holds_so_many_records_and_gives_the_rest_back() {
-    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-    let screen = UdpSocket::bind(loopback).await.unwrap();
-    let live = format!("udp://{}", screen.local_addr().unwrap());
+    let (screen, live) = screen().await;
     let nowhere = format!("postgresql://a@127.0.0.1:{}/a?sslmode=disable", free_port());
     let log = PostgresOptions {
         url: nowhere,
@@ -70,15 +147,8 @@ async fn a_log_that_is_down_holds_so_many_records_and_gives_the_rest_back() {
         assert!(uplink.send(delta(number), Class::Telemetry).await);
     }
     // The newest value gets to the screen although nothing is durable.
-    let newest = delta(count - 1).to_json();
-    let mut buffer = vec![0; 65_536];
-    loop {
-        let received = timeout(PATIENCE, screen.recv(&mut buffer)).await;
-        let len = received.expect("the newest value is shown").unwrap();
-        if &buffer[..len] == newest.as_bytes() {
-            break;
-        }
-    }
+    let mut lines = connected(&screen).await;
+    shows(&mut lines, &delta(count - 1)).await;
     let [(name, status)] = &shore.senders()[..] else {
         panic!("one sender is here");
     };
@@ -107,7 +177,7 @@ async fn what_waits_for_a_log_is_bounded_by_its_memory_and_goes_on_when_the_log_
             "{{\"number\":{number},\"text\":\"{}\"}}",
             "x".repeat(400 << 10)
         );
-        let record = towline::link::Record::parse(text.as_bytes()).unwrap();
+        let record = Record::parse(text.as_bytes()).unwrap();
         assert!(uplink.send(record, Class::Telemetry).await);
     }
     let is_held = || {

@@ -318,23 +318,33 @@ async fn a_burst_larger_than_the_queue_goes_to_a_server_that_reads() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_read_costs_deltas_and_not_memory() {
+async fn a_server_that_does_not_read_is_waited_for_and_costs_no_memory() {
     let (listener, url) = listen("tcp").await;
     let mut sink = Sink::signalk(SignalKSinkOptions::new(url)).unwrap();
-    let _server = listener.accept().await.unwrap();
+    let server = listener.accept().await.unwrap();
     until_up(&sink).await;
     let boat = stream("a", 1);
-    let mut dropped = None;
-    for _ in 0..10_000 {
-        if let Err(error) = sink.deliver(&boat, &entries(0..64)).await {
-            dropped = Some(error);
-            break;
+    let some = entries(0..64);
+    // The buffers of the connection fill.
+    for rounds in 0.. {
+        assert!(rounds < 10_000, "everything went somewhere");
+        let delivered = sink.deliver(&boat, &some);
+        match timeout(Duration::from_millis(500), delivered).await {
+            Ok(delivered) => delivered.unwrap(),
+            Err(_) => break,
         }
-        tokio::task::yield_now().await;
     }
-    let error = dropped.expect("everything went somewhere");
-    assert!(error.to_string().contains("too slow"), "{error}");
-    assert!(!error.is_permanent());
+    // It is gone while a delivery waits for it.
+    let went = sink.connections();
+    let (delivered, ()) = tokio::join!(sink.deliver(&boat, &some), async {
+        drop(server);
+    });
+    assert!(!delivered.unwrap_err().is_permanent());
+    until("it is down", || !why(&sink.status()).is_empty()).await;
+    assert_eq!((went, sink.connections()), (1, 1));
+    let _server = listener.accept().await.unwrap();
+    until_up(&sink).await;
+    assert_eq!(sink.connections(), 2);
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ pub mod carriage;
 pub mod codec;
 mod delta;
 mod live;
+mod live_state;
 mod message;
 mod outgoing;
 pub mod receiver;
@@ -22,6 +23,7 @@ use std::time::Duration;
 pub use alarms::PathPatterns;
 pub use delta::{MAX_PARTS, named_by_source, timestamp};
 pub use live::{LiveFilter, MAX_LIVE_NAMES};
+pub use live_state::{LiveState, MAX_LIVE_RECORDS, MAX_LIVE_WAITING};
 pub use reduce::{MAX_REDUCED, Reducer, Reduction};
 /// Sets of sequence numbers.
 pub use towline_wire::RangeSet;

@@ -105,8 +105,27 @@ impl Sink {
         }
     }
 
-    /// Gives records to a live sink, which does not keep them: what it cannot take within 250 ms is lost to it, and so
-    /// is what is on its way when the connection breaks.
+    /// How often it has connected. Each connection may be to a server that knows nothing yet.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        match self {
+            #[cfg(feature = "signalk")]
+            Self::SignalK(sink) => sink.connections(),
+            _ => 1,
+        }
+    }
+
+    /// Waits until the connection of a live sink is another, or is gone.
+    pub async fn changed(&mut self) {
+        match self {
+            #[cfg(feature = "signalk")]
+            Self::SignalK(sink) => sink.changed().await,
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Gives records to a live sink, which does not keep them: what is on its way when the connection breaks is lost.
+    /// It waits for a server that is slow; one that takes nothing for ten seconds is away.
     ///
     /// # Errors
     /// [`SinkError`]; some of the records may have gone. It connects again by itself.

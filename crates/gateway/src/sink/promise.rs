@@ -3,7 +3,7 @@
 /// What a sink promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It shows the newest state: [`Sink::deliver`](crate::Sink::deliver), and what it cannot take is dropped.
+    /// It shows the newest state: [`Sink::deliver`](crate::Sink::deliver). What newer records replace may be left out.
     Live,
     /// It keeps every record: [`Sink::open`](crate::Sink::open), then [`Sink::write`](crate::Sink::write).
     Log,

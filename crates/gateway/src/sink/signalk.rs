@@ -1,19 +1,19 @@
 //! A Signal K server: deltas over WebSocket, TCP or UDP.
 //!
-//! A task connects and writes. Records go to it through a short queue that exists only while the connection is up, so
-//! a server that is away or slow misses what it cannot take, and gets no old values afterwards.
+//! A task connects and writes. Records go to it through a short queue that goes with the connection, so that a new one
+//! begins with what it is given then.
 
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UdpSocket;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, interval, timeout, timeout_at};
+use tokio::time::{interval, timeout};
 use tokio_tungstenite::tungstenite::Message;
 
 use super::promise::SinkError;
@@ -22,14 +22,12 @@ use crate::url::Url;
 use crate::websocket::{self, Request};
 use crate::{Backoff, BadUrl, Entry, Status, connect};
 
-/// Cap: deltas that wait to be written to a live server; for one more there is little patience.
+/// Cap: deltas that wait to be written to a live server.
 pub(crate) const MAX_UNSENT: usize = 64;
 
 /// Bytes of a UDP datagram's payload, at most.
 const MAX_DATAGRAM: usize = 65_507;
 
-/// One delivery waits so long at most for room in the queue; what has none then is dropped.
-const PATIENCE: Duration = Duration::from_millis(250);
 /// A server that takes nothing for so long is away.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A WebSocket server is asked so often whether it is there.
@@ -61,16 +59,18 @@ impl SignalKSinkOptions {
 
 /// A sink to a Signal K server. Its task ends when it is dropped.
 pub struct SignalK {
-    shared: Arc<Mutex<Shared>>,
+    link: watch::Receiver<Link>,
     /// The longest text that a message holds.
     most: usize,
     task: AbortHandle,
 }
 
-struct Shared {
+struct Link {
     status: Status,
     /// While the connection is up.
     queue: Option<mpsc::Sender<String>>,
+    /// How often it was.
+    connections: u64,
 }
 
 impl fmt::Debug for SignalK {
@@ -131,45 +131,51 @@ impl SignalK {
             Way::Udp { .. } => MAX_DATAGRAM,
             _ => usize::MAX,
         };
-        let shared = Arc::new(Mutex::new(Shared {
+        let (tell, link) = watch::channel(Link {
             status: Status::Connecting,
             queue: None,
-        }));
-        let task = tokio::spawn(keep_up(way, Arc::clone(&shared)));
+            connections: 0,
+        });
+        let task = tokio::spawn(keep_up(way, tell));
         Ok(Self {
-            shared,
+            link,
             most,
             task: task.abort_handle(),
         })
     }
 
     pub(super) fn status(&self) -> Status {
-        lock(&self.shared).status.clone()
+        self.link.borrow().status.clone()
+    }
+
+    pub(super) fn connections(&self) -> u64 {
+        self.link.borrow().connections
+    }
+
+    pub(super) async fn changed(&mut self) {
+        if self.link.changed().await.is_err() {
+            // The task lives as long as this does.
+            std::future::pending().await
+        }
     }
 
     pub(super) async fn deliver(&self, entries: &[Entry]) -> Result<(), SinkError> {
         let queue = {
-            let shared = lock(&self.shared);
-            match (&shared.queue, &shared.status) {
+            let link = self.link.borrow();
+            match (&link.queue, &link.status) {
                 (Some(queue), _) => queue.clone(),
                 (None, Status::Down { why }) => return Err(SinkError::passing(why.clone())),
                 (None, _) => return Err(SinkError::passing("the server is being connected to")),
             }
         };
-        let until = Instant::now() + PATIENCE;
-        let (mut too_long, mut dropped) = (None, 0);
+        let mut too_long = None;
         for entry in entries {
             let text = towline_link::named_by_source(&entry.record).to_json();
             if text.len() > self.most {
                 too_long = Some((entry.seq, text.len()));
-            } else if !matches!(timeout_at(until, queue.send(text)).await, Ok(Ok(()))) {
-                dropped += 1;
+            } else if queue.send(text).await.is_err() {
+                return Err(SinkError::passing("the connection to the server is gone"));
             }
-        }
-        if dropped > 0 {
-            let all = entries.len();
-            let what = format!("the server is too slow: {dropped} of {all} deltas are dropped");
-            return Err(SinkError::passing(what));
         }
         match too_long {
             Some((seq, len)) => Err(SinkError::of_entry(
@@ -183,20 +189,17 @@ impl SignalK {
     }
 }
 
-/// What happens under the lock cannot fail, so a poisoned one is as good.
-fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Connects again and again.
-async fn keep_up(way: Way, shared: Arc<Mutex<Shared>>) {
+async fn keep_up(way: Way, link: watch::Sender<Link>) {
     let mut backoff = Backoff::default();
     loop {
         let up = || {
             let (queue, texts) = mpsc::channel(MAX_UNSENT);
-            let mut shared = lock(&shared);
-            shared.queue = Some(queue);
-            shared.status = Status::Up;
+            link.send_modify(|link| {
+                link.queue = Some(queue);
+                link.status = Status::Up;
+                link.connections += 1;
+            });
             tracing::info!(sink = "Signal K", "connected");
             texts
         };
@@ -207,13 +210,12 @@ async fn keep_up(way: Way, shared: Arc<Mutex<Shared>>) {
         };
         let Err(why) = ended;
         tracing::warn!(sink = "Signal K", "down: {why}");
-        {
-            let mut shared = lock(&shared);
-            if shared.queue.take().is_some() {
+        link.send_modify(|link| {
+            if link.queue.take().is_some() {
                 backoff.reset();
             }
-            shared.status = Status::Down { why };
-        }
+            link.status = Status::Down { why };
+        });
         tokio::time::sleep(backoff.next_wait()).await;
     }
 }

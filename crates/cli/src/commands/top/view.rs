@@ -271,8 +271,8 @@ fn shore<'a>(state: &State, link: &'a Link) -> View<'a> {
     }
     if let Some(missed @ 1..) = report["missed"].as_u64() {
         warnings.push(match missed {
-            1 => "a live sink had no time for 1 delivery".to_owned(),
-            _ => format!("live sinks had no time for {missed} deliveries"),
+            1 => "a live sink was slow or away and missed 1 record".to_owned(),
+            _ => format!("live sinks were slow or away and missed {missed} records"),
         });
     }
     let (senders, on_hold) = senders(state, link);
