@@ -1,9 +1,9 @@
 //! The delta link's real ends: where its records come from, and where they go.
 //!
 //! A [`Source`] yields records: a Signal K server, NMEA 0183 instruments, or lines of JSON. A [`Sink`] takes them: a
-//! *live* sink shows the newest state and may miss what newer records replace, a *log* keeps every one. Each end is a feature of this
-//! crate (`signalk`, `nmea0183`, `nats`, `postgres`); lines are always there. Nothing here knows of QUIC, spools or
-//! batches: a program puts the link between a source and a sink.
+//! *live* sink shows the newest state and may miss what newer records replace, a *log* keeps every one. Each end is a
+//! feature of this crate (`signalk`, `nmea0183`, `nats`, `postgres`); lines are always there. Nothing here knows of
+//! QUIC, spools or batches: a program puts the link between a source and a sink.
 //!
 //! | sink | kind | each record |
 //! |---|---|---|

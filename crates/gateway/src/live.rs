@@ -13,8 +13,9 @@ use crate::{Entry, Stream};
 const LIVE_ROOM: usize = 32 << 20;
 /// Cap: senders whose newest values a live sink is given again.
 const MAX_LIVE_SENDERS: usize = 1_024;
-/// Records that a sender may give a live sink before it is the next one's turn.
+/// Records that a sender may give a live sink before it is the next one's turn, and bytes of memory that they take.
 const TURN: usize = 64;
+const TURN_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct LiveQueue {
@@ -27,16 +28,22 @@ struct All {
     senders: BTreeMap<String, Sender>,
     /// The names of those that have something waiting, each once.
     turns: VecDeque<String>,
+    /// Whose turn was the last.
+    last: String,
     /// Bytes that all take.
     memory: usize,
+    /// Deliveries that were added.
+    pushes: u64,
     /// Of those that are forgotten.
     missed: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Sender {
-    stream: Arc<Stream>,
-    state: LiveState,
+    state: LiveState<(Arc<Stream>, u64)>,
+    has_turn: bool,
+    /// When something was added, in pushes of all.
+    pushed: u64,
 }
 
 impl LiveQueue {
@@ -49,7 +56,7 @@ impl LiveQueue {
         self.some.notify_one();
     }
 
-    /// The next records of one sender.
+    /// The next records of one stream.
     pub(crate) fn next(&self) -> Option<(Arc<Stream>, Vec<Entry>)> {
         lock(&self.all).next()
     }
@@ -61,18 +68,7 @@ impl LiveQueue {
 
     /// The sink knows nothing any more: it gets the newest value of each name.
     pub(crate) fn rewind(&self) {
-        let mut all = lock(&self.all);
-        let All { senders, turns, .. } = &mut *all;
-        turns.clear();
-        let mut memory = 0;
-        for (name, sender) in senders {
-            sender.state.rewind();
-            memory += sender.state.memory();
-            if sender.state.waiting() > 0 {
-                turns.push_back(name.clone());
-            }
-        }
-        all.memory = memory;
+        lock(&self.all).rewind();
     }
 
     /// Records that were left out.
@@ -86,64 +82,85 @@ impl LiveQueue {
 impl All {
     fn push(&mut self, stream: &Arc<Stream>, entries: &[Entry]) {
         let name = &stream.name;
-        // The numbers of a new stream have nothing to do with those of the old one.
-        if self
-            .senders
-            .get(name)
-            .is_some_and(|it| it.stream != *stream)
-        {
-            self.forget(&name.clone());
-        }
         if self.senders.len() >= MAX_LIVE_SENDERS && !self.senders.contains_key(name) {
-            let is_idle = |it: &(&String, &Sender)| it.1.state.waiting() == 0;
-            let idle = self.senders.iter().find(is_idle);
-            let other = idle.or_else(|| self.senders.iter().next());
-            if let Some(other) = other.map(|(name, _)| name.clone()) {
-                self.forget(&other);
-            }
+            self.forget_one();
         }
-        let sender = self.senders.entry(name.clone()).or_insert_with(|| Sender {
-            stream: Arc::clone(stream),
-            state: LiveState::new(),
-        });
-        let state = &mut sender.state;
-        let (had, took) = (state.waiting() > 0, state.memory());
+        self.pushes += 1;
+        let sender = self.senders.entry(name.clone()).or_default();
+        let took = sender.state.memory();
         for entry in entries {
-            state.push(entry.seq, entry.record.clone());
+            let tag = (Arc::clone(stream), entry.seq);
+            sender.state.push(tag, entry.record.clone());
         }
-        self.memory = self.memory - took + state.memory();
-        if !had && state.waiting() > 0 {
+        sender.pushed = self.pushes;
+        self.memory = self.memory - took + sender.state.memory();
+        if !sender.has_turn && sender.state.waiting() > 0 {
+            sender.has_turn = true;
             self.turns.push_back(name.clone());
         }
     }
 
     fn next(&mut self) -> Option<(Arc<Stream>, Vec<Entry>)> {
         while let Some(name) = self.turns.pop_front() {
-            let Some(Sender { stream, state }) = self.senders.get_mut(&name) else {
+            let Some(sender) = self.senders.get_mut(&name) else {
                 continue;
             };
-            let records = state.take(TURN);
-            if state.waiting() > 0 {
-                self.turns.push_back(name);
+            let first = sender.state.first().map(|(stream, _)| Arc::clone(stream));
+            let taken = match &first {
+                // A boat with a new spool has a new stream.
+                Some(stream) => sender.state.take(TURN, TURN_BYTES, |(of, _)| of == stream),
+                None => Vec::new(),
+            };
+            sender.has_turn = sender.state.waiting() > 0;
+            if sender.has_turn {
+                self.turns.push_back(name.clone());
             }
-            if !records.is_empty() {
-                let entries = records.into_iter();
-                let entries = entries.map(|(seq, record)| Entry { seq, record });
-                return Some((Arc::clone(stream), entries.collect()));
+            if let Some(stream) = first {
+                self.last = name;
+                let entries = taken.into_iter();
+                let entries = entries.map(|((_, seq), record)| Entry { seq, record });
+                return Some((stream, entries.collect()));
             }
         }
         None
     }
 
-    fn forget(&mut self, name: &str) {
-        if let Some(Sender { state, .. }) = self.senders.remove(name) {
+    fn rewind(&mut self) {
+        self.turns.clear();
+        self.memory = 0;
+        // Whoever comes first must not do so again when this connection ends as early as the last one did.
+        let mut before = VecDeque::new();
+        for (name, sender) in &mut self.senders {
+            sender.state.rewind();
+            self.memory += sender.state.memory();
+            sender.has_turn = sender.state.waiting() > 0;
+            if sender.has_turn {
+                let turns = if *name > self.last {
+                    &mut self.turns
+                } else {
+                    &mut before
+                };
+                turns.push_back(name.clone());
+            }
+        }
+        self.turns.append(&mut before);
+    }
+
+    /// Forgets who was quiet for the longest time, of those that wait for nothing if there are any.
+    fn forget_one(&mut self) {
+        let quiet = |(_, sender): &(&String, &Sender)| (sender.has_turn, sender.pushed);
+        let quietest = self.senders.iter().min_by_key(quiet);
+        let Some(name) = quietest.map(|(name, _)| name.clone()) else {
+            return;
+        };
+        if let Some(Sender { state, .. }) = self.senders.remove(&name) {
             self.memory -= state.memory();
             self.missed += state.missed() + state.waiting() as u64;
-            self.turns.retain(|it| it != name);
+            self.turns.retain(|it| *it != name);
         }
     }
 
-    /// Who takes most makes room.
+    /// Who takes most makes room, half of what it takes at once.
     fn bound(&mut self, room: usize) {
         if self.memory <= room {
             return;
@@ -156,7 +173,7 @@ impl All {
                 return;
             };
             let took = most.memory();
-            most.shrink(took.saturating_sub(self.memory - aim));
+            most.shrink((took / 2).max(took.saturating_sub(self.memory - aim)));
             self.memory = self.memory - took + most.memory();
         }
     }
@@ -209,12 +226,46 @@ mod tests {
             again.sort();
             assert_eq!(again, [of(&a, 99), of(&b, 7), of(&b, 8)]);
         }
-        // A new spool has new numbers.
+        // A new spool has new numbers, and its values are newer than all of the old one's.
         let new = stream("a", 2);
-        queue.push(&a, &[entry(100, "x")]);
+        queue.push(&a, &[entry(100, "x"), entry(101, "alarm")]);
         queue.push(&new, &[entry(0, "x")]);
-        assert_eq!(all(&queue), [of(&new, 0)]);
-        assert_eq!(queue.missed(), 1);
+        assert_eq!(all(&queue), [of(&a, 100), of(&a, 101), of(&new, 0)]);
+        queue.rewind();
+        let of_a: Vec<_> = all(&queue).into_iter().filter(|it| it.0 == "a").collect();
+        assert_eq!(of_a, [of(&a, 101), of(&new, 0)]);
+    }
+
+    #[test]
+    fn a_connection_that_ends_early_begins_where_the_last_one_ended() {
+        let queue = LiveQueue::default();
+        for name in ["a", "b", "c"] {
+            queue.push(&stream(name, 1), &[entry(0, "x")]);
+        }
+        let mut firsts = Vec::new();
+        for _ in 0..4 {
+            queue.rewind();
+            firsts.push(queue.next().unwrap().0.name.clone());
+        }
+        assert_eq!(firsts, ["a", "b", "c", "a"]);
+    }
+
+    #[test]
+    fn those_that_make_room_keep_what_is_newest() {
+        let queue = LiveQueue::default();
+        let long = "p".repeat(64 << 10);
+        let names = ["a", "b", "c", "d", "e"];
+        let each = ((LIVE_ROOM / names.len()) >> 16) as u64;
+        for seq in 0..each + 8 {
+            for name in names {
+                queue.push(&stream(name, 1), &[entry(seq, &format!("{long}{seq}"))]);
+            }
+        }
+        assert!(queue.missed() > 0);
+        let all = all(&queue);
+        for name in names {
+            assert!(all.contains(&(name.to_owned(), 1, each + 7)));
+        }
     }
 
     #[test]
@@ -255,6 +306,12 @@ mod tests {
         // Those that have nothing waiting go first.
         let (stream, _) = queue.next().unwrap();
         queue.push(&self::stream("new", 1), &[entry(0, "x")]);
+        let turns = lock(&queue.all).turns.clone();
+        let each_once: std::collections::BTreeSet<_> = turns.iter().collect();
+        assert_eq!(
+            (turns.len(), each_once.len()),
+            (MAX_LIVE_SENDERS, MAX_LIVE_SENDERS)
+        );
         assert!(!lock(&queue.all).senders.contains_key(&stream.name));
     }
 }

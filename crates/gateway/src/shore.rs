@@ -368,7 +368,7 @@ impl Session {
             Some(Entry { seq, record })
         });
         let fresh: Vec<Entry> = fresh.collect();
-        drop(newest);
+        // Under the lock: another connection of the same boat may have newer values.
         for queue in &self.shore.lives {
             queue.push(&self.stream, &fresh);
         }

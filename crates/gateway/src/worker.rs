@@ -17,6 +17,8 @@ const WRITTEN_AT_ONCE: usize = 1_024;
 const WRITTEN_BYTES: usize = 8 << 20;
 /// A live sink that took nothing is asked again when its connection has changed, or after this.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// What takes a live sink longer is said.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// How a sink is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,11 +220,13 @@ impl Worker {
         loop {
             match self.sink.status() {
                 Status::Up => {}
-                other => {
-                    match other {
-                        Status::Down { why } => self.trouble(&why),
-                        _ => self.tell(|_| {}),
-                    }
+                Status::Connecting => {
+                    self.tell(|_| {});
+                    self.sink.changed().await;
+                    continue;
+                }
+                Status::Down { why } => {
+                    self.trouble(&why);
                     self.sink.changed().await;
                     continue;
                 }
@@ -240,36 +244,58 @@ impl Worker {
                 }
                 continue;
             };
-            let all = entries.len() as u64;
-            match self.sink.deliver(&stream, &entries).await {
-                Ok(()) => self.tell(|status| {
-                    status.records += all;
-                    status.trouble = None;
-                }),
-                Err(error) => {
-                    self.trouble(&error.to_string());
-                    if error.entry().is_some() {
-                        self.tell(|status| {
-                            status.records += all - 1;
-                            status.refused += 1;
-                        });
-                    } else {
-                        let _ = timeout(TRY_AGAIN, self.sink.changed()).await;
-                    }
-                }
+            if !self.deliver(&stream, &entries).await {
+                // Nobody knows what of it is there.
+                queue.rewind();
+                let _ = timeout(TRY_AGAIN, self.sink.changed()).await;
             }
         }
     }
 
-    fn trouble(&self, why: &str) {
-        let mut is_news = false;
-        self.tell(|status| {
-            is_news = status.trouble.as_deref() != Some(why);
-            status.trouble = Some(why.to_owned());
-        });
-        if is_news {
-            tracing::warn!("a sink takes nothing: {why}");
+    /// Gives records to a live sink; whether it took them all, but for those that it can never take.
+    async fn deliver(&mut self, stream: &Stream, mut entries: &[Entry]) -> bool {
+        while !entries.is_empty() {
+            let delivered = {
+                let delivery = self.sink.deliver(stream, entries);
+                tokio::pin!(delivery);
+                match timeout(SLOW, &mut delivery).await {
+                    Ok(delivered) => delivered,
+                    Err(_) => {
+                        trouble(
+                            &self.sinks,
+                            self.at,
+                            "it is slow: older values are left out",
+                        );
+                        delivery.await
+                    }
+                }
+            };
+            let (taken, refused) = match &delivered {
+                Ok(()) => (entries.len(), 0),
+                Err(error) => {
+                    self.trouble(&error.to_string());
+                    let is_it = |entry: &Entry| Some(entry.seq) == error.entry();
+                    match entries.iter().position(is_it) {
+                        Some(at) => (at, 1),
+                        None => return false,
+                    }
+                }
+            };
+            self.tell(|status| {
+                status.records += taken as u64;
+                status.refused += refused as u64;
+                if refused == 0 {
+                    status.trouble = None;
+                }
+            });
+            entries = &entries[taken + refused..];
         }
+        true
+    }
+
+    fn trouble(&self, why: &str) {
+        self.tell(|_| {});
+        trouble(&self.sinks, self.at, why);
     }
 
     fn tell(&self, change: impl FnOnce(&mut SinkStatus)) {
@@ -278,6 +304,18 @@ impl Worker {
             change(status);
         }
     }
+}
+
+/// Says that a sink takes nothing, or not all.
+fn trouble(sinks: &Sinks, at: usize, why: &str) {
+    let mut sinks = lock(sinks);
+    let Some(status) = sinks.get_mut(at) else {
+        return;
+    };
+    if status.trouble.as_deref() != Some(why) {
+        tracing::warn!("trouble with a sink: {why}");
+    }
+    status.trouble = Some(why.to_owned());
 }
 
 /// What happens under the lock cannot fail, so a poisoned one is as good.

@@ -105,7 +105,8 @@ impl Sink {
         }
     }
 
-    /// How often it has connected. Each connection may be to a server that knows nothing yet.
+    /// How often a live sink has connected; 1 for one that needs no connection. Behind a new connection there may be a
+    /// server that knows nothing yet.
     #[must_use]
     pub fn connections(&self) -> u64 {
         match self {
@@ -115,8 +116,8 @@ impl Sink {
         }
     }
 
-    /// Waits until the connection of a live sink is another, or is gone.
-    pub async fn changed(&mut self) {
+    /// Waits until a live sink's connection has changed since this was asked the last time.
+    pub(crate) async fn changed(&mut self) {
         match self {
             #[cfg(feature = "signalk")]
             Self::SignalK(sink) => sink.changed().await,
@@ -128,7 +129,8 @@ impl Sink {
     /// It waits for a server that is slow; one that takes nothing for ten seconds is away.
     ///
     /// # Errors
-    /// [`SinkError`]; some of the records may have gone. It connects again by itself.
+    /// [`SinkError`]; some of the records may have gone, and where it is one entry's fault, all before that one. It
+    /// connects again by itself.
     pub async fn deliver(&mut self, stream: &Stream, entries: &[Entry]) -> Result<(), SinkError> {
         match self {
             Self::Lines(sink) => sink.write(stream, entries).await,

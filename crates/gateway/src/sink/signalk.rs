@@ -11,9 +11,9 @@ use std::time::Duration;
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UdpSocket;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{interval, timeout};
+use tokio::time::{Instant, interval, timeout};
 use tokio_tungstenite::tungstenite::Message;
 
 use super::promise::SinkError;
@@ -22,8 +22,11 @@ use crate::url::Url;
 use crate::websocket::{self, Request};
 use crate::{Backoff, BadUrl, Entry, Status, connect};
 
-/// Cap: deltas that wait to be written to a live server.
-pub(crate) const MAX_UNSENT: usize = 64;
+/// Cap: KiB of text that wait to be written to a live server; a larger delta goes alone.
+pub(crate) const MAX_UNSENT: usize = 1_024;
+
+/// The longest text of a delta for a server; it has to fit into what waits to be written.
+const MAX_TEXT: usize = websocket::MAX_UNWRITTEN / 2;
 
 /// Bytes of a UDP datagram's payload, at most.
 const MAX_DATAGRAM: usize = 65_507;
@@ -32,6 +35,8 @@ const MAX_DATAGRAM: usize = 65_507;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A WebSocket server is asked so often whether it is there.
 const PING_EVERY: Duration = Duration::from_secs(15);
+/// One that was there for so long is tried again soon.
+const LONG: Duration = Duration::from_secs(10);
 /// It may leave so many questions unanswered.
 const MAX_UNANSWERED: u32 = 3;
 
@@ -68,7 +73,7 @@ pub struct SignalK {
 struct Link {
     status: Status,
     /// While the connection is up.
-    queue: Option<mpsc::Sender<String>>,
+    queue: Option<Queue>,
     /// How often it was.
     connections: u64,
 }
@@ -84,6 +89,35 @@ impl fmt::Debug for SignalK {
 impl Drop for SignalK {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+/// What goes to the connection, and the room for it.
+#[derive(Clone)]
+struct Queue {
+    texts: mpsc::UnboundedSender<Text>,
+    room: Arc<Semaphore>,
+}
+
+/// A delta, and its part of the room.
+type Text = (String, OwnedSemaphorePermit);
+
+impl Queue {
+    fn new() -> (Self, mpsc::UnboundedReceiver<Text>) {
+        let (texts, queued) = mpsc::unbounded_channel();
+        let room = Arc::new(Semaphore::new(MAX_UNSENT));
+        (Self { texts, room }, queued)
+    }
+
+    /// Waits for room; whether the connection is still there.
+    async fn send(&self, text: String) -> bool {
+        let kib = (text.len() / 1_024 + 1).min(MAX_UNSENT);
+        let room = Arc::clone(&self.room).acquire_many_owned(kib as u32);
+        // With the connection goes all that has room.
+        match room.await {
+            Ok(room) => self.texts.send((text, room)).is_ok(),
+            Err(_) => false,
+        }
     }
 }
 
@@ -129,7 +163,7 @@ impl SignalK {
         };
         let most = match way {
             Way::Udp { .. } => MAX_DATAGRAM,
-            _ => usize::MAX,
+            _ => MAX_TEXT,
         };
         let (tell, link) = watch::channel(Link {
             status: Status::Connecting,
@@ -168,24 +202,19 @@ impl SignalK {
                 (None, _) => return Err(SinkError::passing("the server is being connected to")),
             }
         };
-        let mut too_long = None;
         for entry in entries {
             let text = towline_link::named_by_source(&entry.record).to_json();
-            if text.len() > self.most {
-                too_long = Some((entry.seq, text.len()));
-            } else if queue.send(text).await.is_err() {
+            let len = text.len();
+            if len > self.most {
+                let most = self.most;
+                let what = format!("a delta of {len} bytes: the server takes {most} at most");
+                return Err(SinkError::of_entry(entry.seq, what));
+            }
+            if !queue.send(text).await {
                 return Err(SinkError::passing("the connection to the server is gone"));
             }
         }
-        match too_long {
-            Some((seq, len)) => Err(SinkError::of_entry(
-                seq,
-                format!(
-                    "a delta of {len} bytes does not fit into a UDP datagram: use tcp:// or ws://"
-                ),
-            )),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -193,8 +222,10 @@ impl SignalK {
 async fn keep_up(way: Way, link: watch::Sender<Link>) {
     let mut backoff = Backoff::default();
     loop {
+        let mut since = None;
         let up = || {
-            let (queue, texts) = mpsc::channel(MAX_UNSENT);
+            let (queue, texts) = Queue::new();
+            since = Some(Instant::now());
             link.send_modify(|link| {
                 link.queue = Some(queue);
                 link.status = Status::Up;
@@ -210,10 +241,11 @@ async fn keep_up(way: Way, link: watch::Sender<Link>) {
         };
         let Err(why) = ended;
         tracing::warn!(sink = "Signal K", "down: {why}");
+        if since.is_some_and(|since| since.elapsed() > LONG) {
+            backoff.reset();
+        }
         link.send_modify(|link| {
-            if link.queue.take().is_some() {
-                backoff.reset();
-            }
+            link.queue = None;
             link.status = Status::Down { why };
         });
         tokio::time::sleep(backoff.next_wait()).await;
@@ -225,7 +257,7 @@ const CLOSED: &str = "the server closed the connection";
 
 async fn web_socket(
     request: &Request,
-    up: impl FnOnce() -> mpsc::Receiver<String>,
+    up: impl FnOnce() -> mpsc::UnboundedReceiver<Text>,
 ) -> Result<Infallible, String> {
     let (mut writer, mut reader) = request.connect().await?.split();
     let mut texts = up();
@@ -233,7 +265,7 @@ async fn web_socket(
     let mut unanswered = 0;
     loop {
         let message = tokio::select! {
-            Some(text) = texts.recv() => Message::text(text),
+            Some((text, _room)) = texts.recv() => Message::text(text),
             _ = pings.tick() => {
                 if unanswered == MAX_UNANSWERED {
                     return Err("the server went silent".to_owned());
@@ -260,14 +292,14 @@ async fn web_socket(
 async fn tcp(
     host: &str,
     port: u16,
-    up: impl FnOnce() -> mpsc::Receiver<String>,
+    up: impl FnOnce() -> mpsc::UnboundedReceiver<Text>,
 ) -> Result<Infallible, String> {
     let lost = |error: std::io::Error| format!("the connection was lost: {error}");
     let (mut reader, mut writer) = connect::tcp(host, port).await?.into_split();
     let mut texts = up();
     let mut heard = [0; 4096];
     loop {
-        let text = tokio::select! {
+        let (text, _room) = tokio::select! {
             Some(text) = texts.recv() => text,
             read = reader.read(&mut heard) => match read.map_err(lost)? {
                 0 => return Err(CLOSED.to_owned()),
@@ -283,7 +315,7 @@ async fn tcp(
 async fn udp(
     host: &str,
     port: u16,
-    up: impl FnOnce() -> mpsc::Receiver<String>,
+    up: impl FnOnce() -> mpsc::UnboundedReceiver<Text>,
 ) -> Result<Infallible, String> {
     let failed = |error: std::io::Error| format!("{host}:{port}: {error}");
     let mut found = tokio::net::lookup_host((host, port))
@@ -296,7 +328,7 @@ async fn udp(
     let socket = UdpSocket::bind(here).await.map_err(failed)?;
     socket.connect(to).await.map_err(failed)?;
     let mut texts = up();
-    while let Some(text) = texts.recv().await {
+    while let Some((text, _room)) = texts.recv().await {
         // Nobody listening there is told by the next send, and may change by itself.
         if let Err(error) = socket.send(text.as_bytes()).await {
             tracing::debug!(sink = "Signal K", "{}", failed(error));

@@ -214,7 +214,7 @@ fn a_shore_shows_its_senders_and_sinks() {
         &lines,
         &[
             "office  LISTENS  4 links",
-            "sink nats takes nothing: no answer from the server for 5 s",
+            "sink nats: no answer from the server for 5 s",
             "ON HOLD: 1 sender keeps what a log does not take",
             "─ records ",
             "─ 4 senders ─",

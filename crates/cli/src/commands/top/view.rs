@@ -266,7 +266,7 @@ fn shore<'a>(state: &State, link: &'a Link) -> View<'a> {
     let mut warnings = Vec::new();
     for sink in list(report, "sinks") {
         if let Some(why) = sink["trouble"].as_str() {
-            warnings.push(format!("sink {} takes nothing: {why}", text(sink, "kind")));
+            warnings.push(format!("sink {}: {why}", text(sink, "kind")));
         }
     }
     if let Some(missed @ 1..) = report["missed"].as_u64() {
