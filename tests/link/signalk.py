@@ -6,7 +6,8 @@
 DIR is a directory in whose node_modules signalk-server 2.23.0 is. Deltas go into the first server over TCP; `towline link run`
 takes them from its WebSocket and carries them through `towline relay` to another `towline link run`, which writes them into
 the second server's WebSocket. Then both are asked over REST: every (context, path, $source, timestamp, value), with the bits
-of each double, must be the same, and so must names and numbers of vessels, which are values at the empty path.
+of each double, must be the same, and so must names and numbers of vessels, which are values at the empty path. At last the
+second server is killed and begins anew, with nothing: it must come to the same values, though the first one sends no more.
 
 Exit codes: 0 they are equal, or there is no server, which it says; 1 they differ.
 """
@@ -27,6 +28,8 @@ from chaos import free_port
 
 START = 120
 SETTLE = 15
+# The shore tries to connect again after half a minute at most.
+AGAIN = 60
 
 
 class Server:
@@ -39,11 +42,21 @@ class Server:
             "interfaces": {"mdns": False, "tcp": True, "nmea-tcp": False, "appstore": False, "webapps": False},
             "port": self.http, "mdns": False, "pipedProviders": [],
         }))
+        self.program, self.folder = directory / "node_modules/signalk-server/bin/signalk-server", folder
+        self.start()
+
+    def start(self):
         self.process = subprocess.Popen(
-            ["node", directory / "node_modules/signalk-server/bin/signalk-server", "-c", folder],
+            ["node", self.program, "-c", self.folder],
             env={**os.environ, "TCPSTREAMPORT": str(self.tcp), "PORT": str(self.http)},
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )
+
+    def restart(self):
+        self.process.kill()
+        self.process.wait()
+        self.start()
+        self.wait()
 
     def wait(self):
         end = time.monotonic() + START
@@ -110,7 +123,7 @@ def main():
     folder = Path(tempfile.mkdtemp(prefix="towline-signalk-"))
     environment = {**os.environ, "TOWLINE_HOME": str(folder / "home")}
     servers = [Server(Path(directory), folder / f"server{number}", number) for number in (10, 11)]
-    running = [server.process for server in servers]
+    running = []
 
     def start(*command):
         running.append(subprocess.Popen([towline, *map(str, command)], env=environment, stdout=subprocess.DEVNULL))
@@ -150,24 +163,34 @@ def main():
                 time.sleep(1 / arguments.rate)
         time.sleep(SETTLE)
         here, there = (leaves(server.vessels(), contexts) for server in servers)
+        servers[1].restart()
+        end = time.monotonic() + AGAIN
+        while (after := leaves(servers[1].vessels(), contexts)) != here and time.monotonic() < end:
+            time.sleep(1)
         show = subprocess.run([towline, "link", "show", "--control", folder / "boat.sock", "--json"], env=environment,
                               capture_output=True, text=True)
         report = json.loads(show.stdout) if show.returncode == 0 else {}
     finally:
+        running = [server.process for server in servers] + running
         for process in reversed(running):
             process.terminate()
         for process in running:
             process.wait()
     at_empty_path = sum(1 for leaf in here if not leaf[2])
-    for name, only in (("only at the source", here - there), ("only at the other end", there - here)):
+    differences = (
+        ("only at the source", here - there), ("only at the other end", there - here),
+        ("not there after the restart", here - after), ("only there after the restart", after - here),
+    )
+    for name, only in differences:
         for leaf in sorted(only, key=repr)[:10]:
             print(f"{name}: {leaf}", file=sys.stderr)
     print(json.dumps({
         "schema": "towline.link.signalk/1", "contexts": len(contexts), "values": len(here), "at_the_empty_path": at_empty_path,
-        "missing": len(here - there), "surplus": len(there - here), "sent_again": report.get("again"),
+        "missing": len(here - there), "surplus": len(there - here),
+        "missing_after_restart": len(here - after), "surplus_after_restart": len(after - here), "sent_again": report.get("again"),
         "bytes_per_record": report.get("bytes_per_record"),
     }))
-    is_good = here == there and at_empty_path > 0
+    is_good = here == there == after and at_empty_path > 0
     print(f"{int(is_good)} passed, {int(not is_good)} failed")
     return 0 if is_good else 1
 

@@ -226,7 +226,8 @@ impl Worker {
                     continue;
                 }
                 Status::Down { why } => {
-                    self.trouble(&why);
+                    // The sink has said it in the log.
+                    self.tell(|status| status.trouble = Some(why));
                     self.sink.changed().await;
                     continue;
                 }
