@@ -23,6 +23,7 @@ mod boat;
 mod connect;
 mod lines;
 mod live;
+mod lock;
 #[cfg(feature = "nmea0183")]
 mod nmea0183;
 mod ranges;

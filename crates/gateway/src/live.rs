@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 use towline_link::LiveState;
 
-use crate::worker::lock;
+use crate::lock::lock;
 use crate::{Entry, Stream};
 
 /// Cap: bytes of memory of what one live sink is to be given and may be given again, all senders together.

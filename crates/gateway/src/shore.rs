@@ -20,7 +20,8 @@ use towline::link::{
 use towline_link::{LiveFilter, RangeSet};
 
 use crate::live::LiveQueue;
-use crate::worker::{Job, Sinks, What, Worker, Written, lock};
+use crate::lock::lock;
+use crate::worker::{Job, Sinks, What, Worker, Written};
 use crate::{Entry, Kind, Sink, SinkStatus, Stream};
 
 /// Cap: records of one sender that wait for logs; a larger delivery goes alone.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use towline::link::crash_point;
 
 use crate::live::LiveQueue;
+use crate::lock::lock;
 use crate::{Backoff, Entry, Kind, Sink, Status, Stream};
 
 /// Records that are written to a log at once, and bytes of memory that they take.
@@ -317,11 +318,6 @@ fn trouble(sinks: &Sinks, at: usize, why: &str) {
         tracing::warn!("trouble with a sink: {why}");
     }
     status.trouble = Some(why.to_owned());
-}
-
-/// What happens under the lock cannot fail, so a poisoned one is as good.
-pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
