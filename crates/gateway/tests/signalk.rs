@@ -388,6 +388,7 @@ async fn a_sink_writes_lines_over_tcp_and_a_datagram_a_delta_over_udp() {
     some[1].record = common::record(&long);
     let error = sink.deliver(&boat, &some).await.unwrap_err();
     assert_eq!(error.entry(), Some(1));
+    assert!(error.to_string().contains("use tcp:// or ws://"), "{error}");
     sink.deliver(&boat, &some[2..]).await.unwrap();
     let mut buffer = vec![0; 70_000];
     for number in [0, 2] {

@@ -84,10 +84,11 @@ impl Newest {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn value(path: &str, value: u64) -> Record {
+    /// A delta of one value.
+    pub(crate) fn value(path: &str, value: u64) -> Record {
         let text = format!(
             r#"{{"context":"c","updates":[{{"$source":"s","values":[{{"path":"{path}","value":{value}}}]}}]}}"#
         );

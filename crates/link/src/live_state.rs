@@ -205,13 +205,7 @@ impl<T> Kept<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn value(path: &str, value: u64) -> Record {
-        let text = format!(
-            r#"{{"context":"c","updates":[{{"$source":"s","values":[{{"path":"{path}","value":{value}}}]}}]}}"#
-        );
-        Record::parse(text.as_bytes()).unwrap()
-    }
+    use crate::live::tests::value;
 
     fn take(state: &mut LiveState<u64>, most: usize) -> Vec<(u64, Record)> {
         state.take(most, usize::MAX, |_| true)

@@ -113,7 +113,7 @@ impl Queue {
     async fn send(&self, text: String) -> bool {
         let kib = (text.len() / 1_024 + 1).min(MAX_UNSENT);
         let room = Arc::clone(&self.room).acquire_many_owned(kib as u32);
-        // With the connection goes all that has room.
+        // When the connection ends, what waits for it gives its room back, and the text finds nobody.
         match room.await {
             Ok(room) => self.texts.send((text, room)).is_ok(),
             Err(_) => false,
@@ -207,7 +207,12 @@ impl SignalK {
             let len = text.len();
             if len > self.most {
                 let most = self.most;
-                let what = format!("a delta of {len} bytes: the server takes {most} at most");
+                let what = match most {
+                    MAX_DATAGRAM => format!(
+                        "a delta of {len} bytes does not fit into a UDP datagram: use tcp:// or ws://"
+                    ),
+                    _ => format!("a delta of {len} bytes: a server is given {most} at most"),
+                };
                 return Err(SinkError::of_entry(entry.seq, what));
             }
             if !queue.send(text).await {

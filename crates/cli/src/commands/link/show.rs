@@ -147,7 +147,7 @@ fn shore(report: &Value) -> Vec<String> {
     }
     for sink in report["sinks"].as_array().into_iter().flatten() {
         let state = match sink["trouble"].as_str() {
-            Some(why) => format!("TAKES NOTHING ({why})"),
+            Some(why) => format!("TROUBLE ({why})"),
             None => "ok".to_owned(),
         };
         lines.push(format!(

@@ -297,7 +297,7 @@ fn grid(grid: &Grid, look: Look, area: Rect, buffer: &mut Buffer) {
 
 /// The words that a table has in capitals.
 fn is_trouble(cell: &str) -> bool {
-    matches!(cell, "DOWN" | "ON HOLD" | "TAKES NOTHING")
+    matches!(cell, "DOWN" | "ON HOLD" | "TROUBLE")
 }
 
 /// Two in a row, if there is place for a row at all.

@@ -223,7 +223,7 @@ fn a_shore_shows_its_senders_and_sinks() {
             "boat-7  UDP        21.0     2604      699 ms  4096      2  ON HOLD",
             "boat-8  TLS ",
             "postgres  log        60.0     7440        0  ok",
-            "nats      log         0.0     1800        2  TAKES NOTHING",
+            "nats      log         0.0     1800        2  TROUBLE",
             "signalk   live       70.0     8680        0  ok",
             "↑ ↓ more senders",
         ],
@@ -246,7 +246,7 @@ fn more_senders_than_lines_are_told_and_scrolled() {
             "200 senders",
             "… 187 more",
             "postgres",
-            "TAKES NOTHING",
+            "TROUBLE",
         ],
     );
     for _ in 0..20 {

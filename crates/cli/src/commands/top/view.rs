@@ -359,7 +359,7 @@ fn sinks(link: &Link) -> Grid {
             count(sink, "records"),
             count(sink, "refused"),
             match sink["trouble"].as_str() {
-                Some(_) => "TAKES NOTHING",
+                Some(_) => "TROUBLE",
                 None => "ok",
             }
             .to_owned(),
